@@ -23,7 +23,7 @@ pub use due::{Due, due};
 pub use error::ImportError;
 pub use mark::{MarkOutcome, mark};
 pub use report::{ImportReport, LeafCounts, LeftOut};
-pub use state::{ImportPhase, ImportState, failed, read as state, write_phase};
+pub use state::{ImportPhase, ImportState, read as state, write_phase};
 pub use survey::survey;
 
 use bbs_lens::layout::manifest::DataVersion;

@@ -27,7 +27,9 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::database::schema::ReadBackError;
-use crate::database::{Database, DatabaseError, SqlError, is_transient, schema};
+use crate::database::{
+    Database, DatabaseError, SqlError, StatementError, StatementResult, is_transient, schema,
+};
 use crate::lock::fence::FenceError;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
@@ -114,7 +116,7 @@ impl SealedScope {
         for table in SealedTable::all(layout, own) {
             if schema::exists(&mut tx, &table.name)
                 .await
-                .map_err(KeysError::sql(&table.name))?
+                .about(&table.name)?
             {
                 tables.push(table);
             }
@@ -181,9 +183,10 @@ impl KeysError {
             _ => false,
         }
     }
+}
 
-    fn sql(what: &str) -> impl FnOnce(SqlError) -> Self + use<> {
-        let what = what.to_owned();
-        move |source| Self::Sql { what, source }
+impl From<StatementError> for KeysError {
+    fn from(StatementError { what, source }: StatementError) -> Self {
+        Self::Sql { what, source }
     }
 }

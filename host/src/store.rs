@@ -116,7 +116,7 @@ pub enum StoreError {
         fields: String,
         version: DataVersion,
     },
-    #[error("another transaction wrote the same record first")]
+    #[error("another transaction wrote the same record first; repeat the call")]
     Raced,
     #[error(transparent)]
     DualWrite(#[from] DualWriteError),

@@ -1,6 +1,9 @@
 //! The trait that an author implements for a translator: the older API in terms of the next newer
 //! one. Independent of transport and paging: a call takes and returns bytes.
 
+use std::cell::RefCell;
+use std::ptr::fn_addr_eq;
+
 /// A translator between two neighbouring versions of the API. Its manifest declares each method with
 /// its conversion; the other functions dispatch by that, and are implemented only by a translator
 /// whose methods are not known in advance.
@@ -13,7 +16,7 @@ pub trait Translator {
     /// # Errors
     /// If there is no answer; an error that the client should see is an ordinary response.
     fn call(method: &str, request: &[u8], next: &dyn Next) -> Result<Vec<u8>, Fault> {
-        Self::manifest().call(method, request, next)
+        declarations(Self::manifest).call(method, request, next)
     }
 
     /// The events that subscribers of one of its [event streams](TranslatorManifest::event_stream)
@@ -24,8 +27,26 @@ pub trait Translator {
     /// If the operation cannot be translated. The streams of all subscribers of the method end, and
     /// they connect again.
     fn events(method: &str, operation: Operation) -> Result<Vec<Event>, Fault> {
-        Self::manifest().convert_events(method, operation)
+        declarations(Self::manifest).convert_events(method, operation)
     }
+}
+
+/// The manifest that a function makes, made at the first call that needs it: a request should not
+/// pay for the declarations of all methods.
+fn declarations(make: fn() -> TranslatorManifest) -> &'static TranslatorManifest {
+    type Made = (fn() -> TranslatorManifest, &'static TranslatorManifest);
+    thread_local! {
+        static MADE: RefCell<Vec<Made>> = const { RefCell::new(Vec::new()) };
+    }
+    MADE.with_borrow_mut(|made| {
+        let known = made.iter().find(|known| fn_addr_eq(known.0, make));
+        if let Some((_, manifest)) = known {
+            return *manifest;
+        }
+        let manifest: &_ = Box::leak(Box::new(make()));
+        made.push((make, manifest));
+        manifest
+    })
 }
 
 /// The next newer version of the API: the next translator, or the host's handlers. Tests pass a

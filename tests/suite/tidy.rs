@@ -174,14 +174,16 @@ fn files_are_short_and_have_module_docs() {
 fn every_database_test_is_registered() {
     let mut problems = Vec::new();
     for path in rust_files(&workspace().join("tests/suite")) {
-        let text = read(&path);
-        for line in text.lines().filter(|line| line.ends_with("(kind: Kind) {")) {
-            let Some(name) = line
-                .strip_prefix("async fn ")
-                .and_then(|rest| rest.split('(').next())
-            else {
+        // Signatures and macros may take several lines.
+        let text: String = read(&path).split_whitespace().collect();
+        for function in text.split("asyncfn").skip(1) {
+            let (name, rest) = function.split_once('(').unwrap_or_default();
+            if !["kind:Kind){", "kind:Kind,){"]
+                .iter()
+                .any(|form| rest.starts_with(form))
+            {
                 continue;
-            };
+            }
             let runs = [
                 "on_each_database",
                 "on_each_layout",

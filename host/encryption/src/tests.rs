@@ -118,11 +118,12 @@ fn truncated_text_is_an_error() {
         let mut text = ENCODING_TAG.to_vec();
         text.extend_from_slice(STANDARD.encode(&blob[..length]).as_bytes());
         let has_nonce_and_tag = length >= 1 + "key1".len() + NONCE_LENGTH + TAG_LENGTH;
-        let error = match has_nonce_and_tag {
-            true => EncryptionError::Cipher {
+        let error = if has_nonce_and_tag {
+            EncryptionError::Cipher {
                 label: "key1".into(),
-            },
-            false => EncryptionError::Truncated { length },
+            }
+        } else {
+            EncryptionError::Truncated { length }
         };
         assert_eq!(
             keys.open(Sealing::Enveloped, &text),

@@ -21,6 +21,9 @@ use crate::pauses;
 use crate::protobuf;
 use crate::store::Reader;
 
+/// The encoded answer of a handler.
+pub(super) type HandlerResult = Result<Vec<u8>, DomainError>;
+
 /// Input of a handler.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HandlerCall<'a> {
@@ -81,7 +84,7 @@ async fn try_answer(
     method: NativeMethod,
     call: HandlerCall<'_>,
     page: Option<&mut Page>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     match method {
         NativeMethod::Ping => Ok(proto::PingResponse { available: true }.encode_to_vec()),
         NativeMethod::Cells => {
@@ -127,7 +130,7 @@ async fn list_with_retries(
     page: &mut Page,
     method: ListMethod,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     let mut pauses = pauses::of_calls().build();
     loop {
         page.ready(service.store()).await?;
@@ -144,11 +147,7 @@ async fn list_with_retries(
     }
 }
 
-async fn list(
-    page: &mut Page,
-    method: ListMethod,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+async fn list(page: &mut Page, method: ListMethod, call: HandlerCall<'_>) -> HandlerResult {
     match method {
         ListMethod::DesiredLrps => desired_lrps::list(page, call).await,
         ListMethod::SchedulingInfos => desired_lrps::scheduling_infos(page, call).await,
@@ -169,7 +168,7 @@ async fn get(
     reader: &mut Reader,
     method: GetMethod,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     match method {
         GetMethod::Domains => domains::list(reader).await,
         GetMethod::SchedulingInfo => desired_lrps::scheduling_info(reader, call).await,
@@ -183,11 +182,7 @@ async fn get(
     }
 }
 
-async fn change(
-    service: &Service,
-    method: ChangeMethod,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+async fn change(service: &Service, method: ChangeMethod, call: HandlerCall<'_>) -> HandlerResult {
     match method {
         ChangeMethod::Domain => domains::upsert(service, call).await,
         ChangeMethod::DesiredLrp(method) => desired_lrps::change(service, method, call).await,

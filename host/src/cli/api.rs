@@ -110,8 +110,7 @@ impl VersionsCommand {
         };
         let versions = summaries(&catalog, pin.as_deref())?;
         self.form
-            .print(&versions, || versions.iter().map(text).collect::<String>())?;
-        Ok(())
+            .print(&versions, || versions.iter().map(text).collect::<String>())
     }
 }
 

@@ -13,6 +13,7 @@ use anyhow::bail;
 use bbs_client::{CallError, Client, Identity, Options, TlsFiles, Version};
 use clap::Args;
 
+use super::output::OutputForm;
 use crate::config::{Config, Listeners, ServerTls};
 use crate::printable;
 use crate::tls;
@@ -20,51 +21,68 @@ use crate::tls;
 /// The address of `bbs dev`.
 const DEFAULT_URL: &str = "http://127.0.0.1:8889";
 
+/// A command that calls a BBS: its own arguments, the form of its result, and the BBS.
+#[derive(Debug, Args)]
+pub(super) struct BbsCommand<A: Args> {
+    #[command(flatten)]
+    arguments: A,
+    #[command(flatten)]
+    form: OutputForm,
+    #[command(flatten)]
+    bbs: BbsOptions,
+}
+
+/// The BBS that a command calls, and the form of the command's result.
+pub(super) struct CalledBbs {
+    /// A client of Diego's API. Calls that need definitions name their version themselves.
+    pub(super) client: Client,
+    pub(super) form: OutputForm,
+}
+
+impl<A: Args> BbsCommand<A> {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The address or a certificate cannot be used, or the command fails.
+    pub(super) async fn run(
+        self,
+        command: impl AsyncFnOnce(A, CalledBbs) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        let client = self.bbs.client()?;
+        let form = self.form;
+        command(self.arguments, CalledBbs { client, form }).await
+    }
+}
+
 /// The BBS that is called. The environment variables are those of `cfdot`.
 #[derive(Debug, Args)]
+#[command(next_help_heading = "The BBS")]
 pub(super) struct BbsOptions {
     /// The address of the BBS [default: BBS_URL of the environment, or that of `bbs dev`,
     /// http://127.0.0.1:8889]
-    #[arg(
-        long,
-        value_name = "URL",
-        conflicts_with = "config",
-        help_heading = "The BBS"
-    )]
+    #[arg(long, value_name = "URL", conflicts_with = "config")]
     url: Option<String>,
     /// The authority of the BBS's certificate, as PEM [default: CA_CERT_FILE of the environment]
-    #[arg(
-        long,
-        value_name = "FILE",
-        conflicts_with = "config",
-        help_heading = "The BBS"
-    )]
+    #[arg(long, value_name = "FILE", conflicts_with = "config")]
     ca: Option<PathBuf>,
     /// The certificate of this client, as PEM [default: CLIENT_CERT_FILE of the environment]
-    #[arg(
-        long,
-        value_name = "FILE",
-        requires = "key",
-        conflicts_with = "config",
-        help_heading = "The BBS"
-    )]
+    #[arg(long, value_name = "FILE", requires = "key", conflicts_with = "config")]
     cert: Option<PathBuf>,
     /// The key of that certificate, as PEM [default: CLIENT_KEY_FILE of the environment]
     #[arg(
         long,
         value_name = "FILE",
         requires = "cert",
-        conflicts_with = "config",
-        help_heading = "The BBS"
+        conflicts_with = "config"
     )]
     key: Option<PathBuf>,
     /// The JSON configuration file of a BBS on this machine, for its address and its certificates.
-    #[arg(long, value_name = "FILE", help_heading = "The BBS")]
+    #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
 }
 
 impl BbsOptions {
-    /// A client of Diego's API. Calls that need definitions name their version themselves.
+    /// A client of Diego's API.
     ///
     /// # Errors
     /// The address or a file cannot be used.
@@ -72,15 +90,8 @@ impl BbsOptions {
         if let Some(path) = &self.config {
             return local_client(path, &Config::read(path)?.listeners);
         }
-        let url = self
-            .url
-            .clone()
-            .or_else(|| std::env::var("BBS_URL").ok().filter(|url| !url.is_empty()));
-        let named = |option: &Option<PathBuf>, variable| {
-            option.clone().or_else(|| environment_path(variable))
-        };
-        let cert_file = named(&self.cert, "CLIENT_CERT_FILE");
-        let key_file = named(&self.key, "CLIENT_KEY_FILE");
+        let cert_file = path_or(&self.cert, "CLIENT_CERT_FILE");
+        let key_file = path_or(&self.key, "CLIENT_KEY_FILE");
         let identity = match (cert_file, key_file) {
             (Some(cert_file), Some(key_file)) => Some(Identity {
                 cert_file,
@@ -91,25 +102,23 @@ impl BbsOptions {
                 "of CLIENT_CERT_FILE and CLIENT_KEY_FILE one is set; set both, or give `--cert` and `--key`"
             ),
         };
-        let tls = TlsFiles {
-            ca_file: named(&self.ca, "CA_CERT_FILE"),
-            identity,
+        let ca_file = path_or(&self.ca, "CA_CERT_FILE");
+        let url = std::env::var("BBS_URL").ok().filter(|url| !url.is_empty());
+        let url = self.url.clone().or(url);
+        let options = Options {
+            tls: TlsFiles { ca_file, identity },
+            ..Options::default()
         };
-        let url = url.as_deref().unwrap_or(DEFAULT_URL);
-        Ok(Client::new(
-            url,
-            Options {
-                tls,
-                ..Options::default()
-            },
-        )?)
+        Ok(Client::new(url.as_deref().unwrap_or(DEFAULT_URL), options)?)
     }
 }
 
-fn environment_path(variable: &str) -> Option<PathBuf> {
-    std::env::var_os(variable)
-        .filter(|path| !path.is_empty())
-        .map(PathBuf::from)
+/// The path of an option, or else of a variable of the environment.
+fn path_or(option: &Option<PathBuf>, variable: &str) -> Option<PathBuf> {
+    let of_environment = || std::env::var_os(variable).filter(|path| !path.is_empty());
+    option
+        .clone()
+        .or_else(|| of_environment().map(PathBuf::from))
 }
 
 /// A client of the host with this configuration, on this machine. It presents the host's own
@@ -138,21 +147,19 @@ fn local_client(path: &Path, listeners: &Listeners) -> anyhow::Result<Client> {
         || format!("https://{address}"),
         |name| format!("https://{name}:{}", address.port()),
     );
-    let tls = TlsFiles {
-        ca_file: Some(ca_file),
-        identity: Some(Identity {
-            cert_file,
-            key_file,
-        }),
-    };
-    Ok(Client::new(
-        &url,
-        Options {
-            tls,
-            connect_to: Some(address),
-            ..Options::default()
+    let identity = Some(Identity {
+        cert_file,
+        key_file,
+    });
+    let options = Options {
+        tls: TlsFiles {
+            ca_file: Some(ca_file),
+            identity,
         },
-    )?)
+        connect_to: Some(address),
+        ..Options::default()
+    };
+    Ok(Client::new(&url, options)?)
 }
 
 /// The address at which a client on this machine reaches a server.
@@ -217,28 +224,6 @@ pub(super) fn printable(text: &[u8]) -> String {
     printable::line(&String::from_utf8_lossy(text))
 }
 
-/// Rows in columns, the first row being the heads.
-pub(super) fn columns(rows: &[Vec<String>]) -> String {
-    let count = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |at: usize| {
-        rows.iter()
-            .filter_map(|row| row.get(at))
-            .map(|text| text.chars().count())
-            .max()
-            .unwrap_or(0)
-    };
-    let widths: Vec<_> = (0..count).map(width).collect();
-    rows.iter()
-        .map(|row| {
-            let cells = row
-                .iter()
-                .zip(&widths)
-                .map(|(text, width)| format!("{text:width$}"));
-            format!("{}\n", cells.collect::<Vec<_>>().join("  ").trim_end())
-        })
-        .collect()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -255,15 +240,5 @@ mod tests {
                 reached.parse().unwrap()
             );
         }
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_their_widest_text() {
-        let rows = [
-            vec!["A".into(), "B".into()],
-            vec!["long".into(), "é".into()],
-            vec!["x".into(), String::new()],
-        ];
-        assert_eq!(columns(&rows), "A     B\nlong  é\nx\n");
     }
 }

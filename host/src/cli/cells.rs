@@ -3,8 +3,8 @@
 use bbs_client::{json, models};
 use clap::Args;
 
-use super::bbs::{BbsOptions, columns, explained, printable};
-use super::output::OutputForm;
+use super::bbs::{BbsOptions, explained, printable};
+use super::output::{OutputForm, table};
 
 /// List the cells, with their zones and capacities.
 ///
@@ -23,36 +23,25 @@ impl CellsCommand {
     /// # Errors
     /// The BBS does not answer, or refuses the call.
     pub async fn run(self) -> anyhow::Result<()> {
-        let cells = self
-            .bbs
-            .client()?
-            .cells(&())
-            .await
-            .map_err(explained)?
-            .cells;
+        let answer = self.bbs.client()?.cells(&()).await;
+        let cells = answer.map_err(explained)?.cells;
         self.form
             .print(&json::to_values(&cells), || match &cells[..] {
                 [] => "There are no cells.\n".to_owned(),
-                cells => table(cells),
-            })?;
-        Ok(())
+                cells => text(cells),
+            })
     }
 }
 
-fn table(cells: &[models::CellPresence]) -> String {
-    let mut rows = vec![
-        ["CELL", "ZONE", "MEMORY", "DISK", "CONTAINERS", "ADDRESS"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.extend(cells.iter().map(|cell| {
+fn text(cells: &[models::CellPresence]) -> String {
+    let rows = cells.iter().map(|cell| {
         let capacity = cell.capacity.unwrap_or_default();
         let address = if cell.rep_url.is_empty() {
             &cell.rep_address
         } else {
             &cell.rep_url
         };
-        vec![
+        [
             printable(&cell.cell_id),
             printable(&cell.zone),
             format!("{} MB", capacity.memory_mb),
@@ -60,6 +49,9 @@ fn table(cells: &[models::CellPresence]) -> String {
             capacity.containers.to_string(),
             printable(address),
         ]
-    }));
-    columns(&rows)
+    });
+    table(
+        ["CELL", "ZONE", "MEMORY", "DISK", "CONTAINERS", "ADDRESS"],
+        rows,
+    )
 }

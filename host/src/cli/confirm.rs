@@ -3,7 +3,31 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
+use clap::Args;
+
 use super::output;
+
+/// The option that takes the place of a confirmation.
+#[derive(Debug, Args)]
+pub(super) struct Confirmation {
+    /// Skip the confirmation. Without a terminal there is none.
+    #[arg(long, short)]
+    yes: bool,
+}
+
+impl Confirmation {
+    /// Shows what is about to happen, and waits for a yes. Returns at once with `--yes` and without
+    /// a terminal.
+    ///
+    /// # Errors
+    /// Any other answer, or none.
+    pub(super) fn obtain(&self, what: &str) -> anyhow::Result<()> {
+        if self.yes {
+            return Ok(());
+        }
+        confirmed(what)
+    }
+}
 
 /// Shows what is about to happen, and waits for a yes. Returns at once without a terminal.
 ///

@@ -1,12 +1,10 @@
 //! `bbs domains`: the domains whose clients have sent all that they desire.
 
-use std::time::Duration;
-
 use bbs_client::models;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::bbs::{BbsOptions, explained, printable};
+use super::bbs::{BbsCommand, BbsOptions, CalledBbs, explained, printable};
 use super::output::OutputForm;
 use crate::config::GoDuration;
 
@@ -28,7 +26,7 @@ pub struct DomainsCommand {
 #[derive(Debug, Subcommand)]
 enum DomainsAction {
     /// Set a domain fresh.
-    Set(SetDomain),
+    Set(BbsCommand<SetDomain>),
 }
 
 #[derive(Debug, Args)]
@@ -39,10 +37,6 @@ struct SetDomain {
     /// The time for which it is fresh, such as 2m30s; 0 is for ever.
     #[arg(long, value_name = "DURATION", default_value = "2m")]
     ttl: GoDuration,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
 }
 
 impl DomainsCommand {
@@ -52,7 +46,7 @@ impl DomainsCommand {
     /// The BBS does not answer, or refuses the call.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
-            Some(DomainsAction::Set(set)) => set.run().await,
+            Some(DomainsAction::Set(set)) => set.run(set_fresh).await,
             None => list(&self.bbs, self.form).await,
         }
     }
@@ -60,49 +54,34 @@ impl DomainsCommand {
 
 async fn list(bbs: &BbsOptions, form: OutputForm) -> anyhow::Result<()> {
     let answer = bbs.client()?.domains(&()).await.map_err(explained)?;
-    let domains: Vec<_> = answer
-        .domains
-        .iter()
-        .map(|domain| printable(domain))
-        .collect();
+    let domains = answer.domains.iter().map(|domain| printable(domain));
+    let domains: Vec<_> = domains.collect();
     form.print(&domains, || match &domains[..] {
         [] => "No domain is fresh.\n".to_owned(),
         domains => domains.iter().map(|domain| format!("{domain}\n")).collect(),
-    })?;
-    Ok(())
+    })
 }
 
-impl SetDomain {
-    async fn run(self) -> anyhow::Result<()> {
-        let Self {
-            domain,
-            ttl: GoDuration(ttl),
-            form,
-            bbs,
-        } = self;
-        // Less than a second would be for ever.
-        let seconds = ttl.as_secs_f64().ceil() as u64;
-        let ttl: u32 = seconds
-            .try_into()
-            .map_err(|_| anyhow::anyhow!("`--ttl` is longer than the API can say; use 0"))?;
-        let request = models::UpsertDomainRequest {
-            domain: domain.clone().into(),
-            ttl,
-        };
-        bbs.client()?
-            .upsert_domain(&request)
-            .await
-            .map_err(explained)?;
-        let text = match ttl {
-            0 => "for ever".to_owned(),
-            ttl => format!(
-                "for {}",
-                super::progress::span(Duration::from_secs(ttl.into()).as_secs_f64())
-            ),
-        };
-        form.print(&json!({ "domain": domain, "ttl": ttl }), || {
+async fn set_fresh(set: SetDomain, bbs: CalledBbs) -> anyhow::Result<()> {
+    let SetDomain {
+        domain,
+        ttl: GoDuration(ttl),
+    } = set;
+    // Less than a second would be for ever.
+    let ttl = u32::try_from(ttl.as_secs_f64().ceil() as u64)
+        .map_err(|_| anyhow::anyhow!("`--ttl` is longer than the API can say; use 0"))?;
+    let request = models::UpsertDomainRequest {
+        domain: domain.clone().into(),
+        ttl,
+    };
+    let answer = bbs.client.upsert_domain(&request).await;
+    answer.map_err(explained)?;
+    let text = match ttl {
+        0 => "for ever".to_owned(),
+        ttl => format!("for {}", super::progress::span(f64::from(ttl))),
+    };
+    bbs.form
+        .print(&json!({ "domain": domain, "ttl": ttl }), || {
             format!("{} is fresh {text}\n", domain.escape_debug())
-        })?;
-        Ok(())
-    }
+        })
 }

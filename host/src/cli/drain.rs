@@ -1,10 +1,9 @@
 //! `bbs drain`: ends a running host through its admin socket, and waits until it has ended.
 
-use std::path::PathBuf;
-
 use anyhow::Context;
 use clap::Args;
 
+use super::migrate::Steered;
 use super::output;
 use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
@@ -19,12 +18,8 @@ use crate::progress::{ENDED, FAILED};
 /// drain script of the BOSH release does. May be interrupted; the host goes on.
 #[derive(Debug, Args)]
 pub struct DrainCommand {
-    /// The JSON configuration file of the host: it names the admin socket.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    /// Print JSON instead of text, a report on each line.
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    host: Steered,
 }
 
 impl DrainCommand {
@@ -33,11 +28,12 @@ impl DrainCommand {
     /// # Errors
     /// The host cannot be reached, or did not end as it should.
     pub async fn run(self) -> anyhow::Result<()> {
-        let config = Config::read(&self.config)?;
+        let Steered { config, json } = self.host;
+        let config = Config::read(&config)?;
         let mut host = match AdminClient::send_to_any(config.admin_sockets(), Command::Drain).await
         {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
-                if !self.json {
+                if !json {
                     output::line(format_args!(
                         "No host answers at the admin socket {}.",
                         config.admin_socket.display()
@@ -48,7 +44,7 @@ impl DrainCommand {
             asked => asked?,
         };
         // The end of this command means that the host has ended, whether it is watched or not.
-        let last = follow(&mut host, self.json, WithoutReader::Continue)
+        let last = follow(&mut host, json, WithoutReader::Continue)
             .await?
             .context(AdminClientError::Ended)?
             .progress;
@@ -59,7 +55,7 @@ impl DrainCommand {
                 "the host was killed while it was ending; nothing is lost: start it again, and drain it again"
             ),
         }
-        if !self.json {
+        if !json {
             output::line("The host has ended.")?;
         }
         Ok(())

@@ -12,7 +12,7 @@ use super::progress;
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::import::{ImportReport, LeafCounts, LeftOut};
 use crate::logs::Logs;
-use crate::startup::{Prepared, StartupError};
+use crate::startup::Prepared;
 
 /// Import the records of a Diego that kept them in etcd.
 #[derive(Debug, Args)]
@@ -89,21 +89,13 @@ async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Resul
         let _admin = prepared.open_admin(None).await;
         prepared.import_from_etcd(&fence, arguments.stale).await
     };
-    let work = async {
-        tokio::select! {
-            done = progress::shown(&prepared.progress, work) => Ok(done?),
-            lost = lock.lost() => Err(StartupError::from(lost).into()),
-        }
-    };
-    let done = until_interrupted(work).await;
-    prepared.database.close().await;
-    lock.release().await;
-    print(&done?, arguments, "imported")
+    let work = async { Ok(progress::shown(&prepared.progress, work).await?) };
+    let report = until_interrupted(prepared, lock, work).await?;
+    print(&report, arguments, "imported")
 }
 
 fn print(report: &ImportReport, arguments: &EtcdArguments, what: &str) -> anyhow::Result<()> {
-    arguments.form.print(report, || text(report, what))?;
-    Ok(())
+    arguments.form.print(report, || text(report, what))
 }
 
 fn text(report: &ImportReport, what: &str) -> String {

@@ -3,12 +3,10 @@
 
 mod render;
 
-use std::path::PathBuf;
-
 use clap::{Args, Subcommand};
 
 use super::interrupt::until_interrupted;
-use super::migrate::existing;
+use super::migrate::{ShownArgs, existing};
 use super::output::OutputForm;
 use super::{output, progress};
 use crate::config::LogLevel;
@@ -43,7 +41,7 @@ enum KeysAction {
     /// Show the number of sealed texts by table and key, the progress of a rotation, whether each
     /// key opens a sample of them, and which of those that are not under the active key do not
     /// open. May run beside a serving host.
-    Status(KeysStatusArgs),
+    Status(ShownArgs),
     /// Re-seal everything under the active key now, without serving. Refuses to run while a host
     /// holds the lock: that host does it in the background.
     Rotate(Rotation),
@@ -55,7 +53,7 @@ enum KeysAction {
 #[derive(Debug, Args)]
 struct Rotation {
     #[command(flatten)]
-    shown: KeysStatusArgs,
+    shown: ShownArgs,
     /// Show how much would be re-sealed and what does not open, and write nothing. May run beside a
     /// serving host. The exit code is that of the rotation.
     #[arg(long)]
@@ -63,18 +61,9 @@ struct Rotation {
 }
 
 #[derive(Debug, Args)]
-struct KeysStatusArgs {
-    /// The JSON configuration file of the host.
-    #[arg(long, value_name = "FILE")]
-    config: PathBuf,
-    #[command(flatten)]
-    form: OutputForm,
-}
-
-#[derive(Debug, Args)]
 struct Verify {
     #[command(flatten)]
-    shown: KeysStatusArgs,
+    shown: ShownArgs,
     /// The label of the key to be removed.
     #[arg(long, value_name = "LABEL")]
     label: String,
@@ -102,7 +91,7 @@ impl KeysCommand {
     }
 }
 
-async fn status(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
+async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let scope = prepared.sealed_as_found().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
@@ -112,13 +101,12 @@ async fn status(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Resu
     value["unreadable_examples"] = survey.examples.clone().into();
     form.print(&value, || {
         render::status(&status, &survey, prepared.database.name())
-    })?;
-    Ok(())
+    })
 }
 
 async fn verify(
     Verify {
-        shown: KeysStatusArgs { config, form },
+        shown: ShownArgs { config, form },
         label,
     }: Verify,
 ) -> anyhow::Result<()> {
@@ -151,7 +139,7 @@ async fn verify(
     Ok(())
 }
 
-async fn rotate(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
+async fn rotate(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let (lock, fence) = match prepared
         .lock_now(async || prepared.may_rotate().await)
@@ -164,37 +152,22 @@ async fn rotate(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Resu
         ),
         taken => taken?,
     };
-    let work = async {
-        tokio::select! {
-            rotated = rotate_shown(&prepared, &fence) => rotated,
-            lost = lock.lost() => Err(lost.into()),
-        }
-    };
-    let rotated = until_interrupted(work).await;
-    prepared.database.close().await;
-    lock.release().await;
-    report(&prepared, &rotated?, form)
+    let work = rotate_shown(&prepared, &fence);
+    let rotated = until_interrupted(&prepared, lock, work).await?;
+    report(&prepared, &rotated, form)
 }
 
-async fn survey(KeysStatusArgs { config, form }: KeysStatusArgs) -> anyhow::Result<()> {
+async fn survey(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     prepared.may_rotate().await?;
     let survey = prepared.survey_rotation().await?;
     let active = prepared.keyring.active_label();
-    form.print(
-        &result(
-            active,
-            survey.rewritten,
-            survey.unreadable,
-            &survey.examples,
-        ),
-        || {
-            format!(
-                "{} rows and files would be re-sealed under {active:?}; nothing was written.\n",
-                survey.rewritten
-            )
-        },
-    )?;
+    form.print(&result(active, &survey), || {
+        format!(
+            "{} rows and files would be re-sealed under {active:?}; nothing was written.\n",
+            survey.rewritten
+        )
+    })?;
     anyhow::ensure!(
         survey.unreadable == 0,
         "{}",
@@ -210,32 +183,31 @@ async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rota
 
 fn report(prepared: &Prepared, rotated: &Rotated, form: OutputForm) -> anyhow::Result<()> {
     let active = prepared.keyring.active_label();
-    let Rotated {
-        rewritten,
-        unreadable,
-        examples,
-        ..
-    } = rotated;
-    form.print(
-        &result(active, *rewritten, *unreadable, examples),
-        || match (unreadable, rewritten) {
+    form.print(&result(active, rotated), || {
+        match (rotated.unreadable, rotated.rewritten) {
             (0, 0) => format!("Nothing to do: everything is sealed under {active:?}.\n"),
-            (0, rows) => format!(
-                "Everything is sealed under {active:?}: {rows} rows and files were re-sealed.\n"
-            ),
+            (0, rows) => {
+                format!(
+                    "Everything is sealed under {active:?}: {rows} rows and files were re-sealed.\n"
+                )
+            }
             _ => String::new(),
-        },
-    )?;
-    anyhow::ensure!(*unreadable == 0, "{}", render::unreadable(rotated, active));
+        }
+    })?;
+    anyhow::ensure!(
+        rotated.unreadable == 0,
+        "{}",
+        render::unreadable(rotated, active)
+    );
     Ok(())
 }
 
 /// The result of a rotation, and of what one would do.
-fn result(active: &str, rewritten: u64, unreadable: u64, examples: &[String]) -> serde_json::Value {
+fn result(active: &str, rotated: &Rotated) -> serde_json::Value {
     serde_json::json!({
         "active_key_label": active,
-        "rewritten": rewritten,
-        "unreadable": unreadable,
-        "unreadable_examples": examples,
+        "rewritten": rotated.rewritten,
+        "unreadable": rotated.unreadable,
+        "unreadable_examples": rotated.examples,
     })
 }

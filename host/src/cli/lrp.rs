@@ -7,15 +7,15 @@ mod listed;
 mod status;
 mod watch;
 
-use std::path::PathBuf;
-
+use anyhow::anyhow;
 use bbs_client::models::error::Type;
 use bbs_client::{Answer, CallError, Client, Method, Version};
 use bbs_proto::prost::Message;
 use clap::{Args, Subcommand};
 
-use super::bbs::{BbsOptions, explained};
-use super::output::OutputForm;
+use super::bbs::input::MessageFile;
+use super::bbs::{BbsCommand, explained};
+use super::confirm::Confirmation;
 pub(super) use listed::action;
 
 /// List, change and update LRPs, on this project's BBS or on Diego's.
@@ -32,12 +32,12 @@ pub struct LrpCommand {
 #[derive(Debug, Subcommand)]
 enum LrpAction {
     /// List the desired LRPs, with the number of instances that run.
-    List(ListedLrps),
+    List(BbsCommand<ListedLrps>),
     /// Show an LRP: what is desired, its definition, and its instances. As JSON: the desired LRP
     /// alone.
-    Show(NamedLrp),
+    Show(BbsCommand<NamedLrp>),
     /// List instances: their states, cells, addresses and definitions.
-    Instances(ListedInstances),
+    Instances(BbsCommand<ListedInstances>),
     /// Create the LRP of a file.
     ///
     /// The least that a file has, as YAML:
@@ -51,7 +51,7 @@ enum LrpAction {
     ///   metric_tags:
     ///     source_id: { static: hello }
     #[command(verbatim_doc_comment)]
-    Desire(DesiredFile),
+    Desire(BbsCommand<MessageFile>),
     /// Change an LRP as a file says: instances, routes, annotation, metric tags, or what it runs.
     ///
     /// A definition is what an instance runs. One in the file replaces the present one as a whole,
@@ -67,26 +67,26 @@ enum LrpAction {
     ///
     /// `bbs lrp watch` shows the update, `bbs lrp cancel` undoes it.
     #[command(verbatim_doc_comment)]
-    Update(UpdateFile),
+    Update(BbsCommand<UpdateFile>),
     /// Set the number of instances.
-    Scale(Scaled),
+    Scale(BbsCommand<Scaled>),
     /// Cancel the update of an LRP: all instances run the previous definition again.
-    Cancel(NamedLrp),
+    Cancel(BbsCommand<NamedLrp>),
     /// Update an LRP to one of its earlier definitions, which `bbs lrp definitions` lists.
-    Rollback(RolledBack),
+    Rollback(BbsCommand<RolledBack>),
     /// Show how far the update of an LRP is, and why it is halted.
-    Status(NamedLrp),
+    Status(BbsCommand<NamedLrp>),
     /// List the definitions of an LRP, newest first: the current one, the previous one during an
     /// update, and archived ones.
-    Definitions(NamedLrp),
+    Definitions(BbsCommand<NamedLrp>),
     /// Show the update of an LRP, instance by instance, until it is complete.
     ///
     /// The exit code is 0 once all instances run the current definition, at once if they do
     /// already, and 1 when the update is halted, with the reason. With `--json`, each line is an
     /// event of an instance, or a status that has changed.
-    Watch(NamedLrp),
+    Watch(BbsCommand<NamedLrp>),
     /// Remove an LRP: its instances are stopped, and its definitions are deleted.
-    Remove(RemovedLrp),
+    Remove(BbsCommand<RemovedLrp>),
 }
 
 /// An LRP, by its process guid.
@@ -95,115 +95,60 @@ struct NamedLrp {
     /// The process guid of the LRP.
     #[arg(value_name = "GUID")]
     process_guid: String,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
 }
 
 #[derive(Debug, Args)]
 struct ListedLrps {
     /// Only those of a domain.
-    #[arg(
-        long,
-        value_name = "DOMAIN",
-        default_value = "",
-        hide_default_value = true
-    )]
-    domain: String,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct ListedInstances {
     /// Only those of the LRP with this process guid.
-    #[arg(value_name = "GUID", default_value = "", hide_default_value = true)]
-    process_guid: String,
+    #[arg(value_name = "GUID")]
+    process_guid: Option<String>,
     /// Only those of a domain.
-    #[arg(
-        long,
-        value_name = "DOMAIN",
-        default_value = "",
-        hide_default_value = true
-    )]
-    domain: String,
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
     /// Only those on a cell.
-    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
-    cell: String,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
-}
-
-#[derive(Debug, Args)]
-struct DesiredFile {
-    /// The file, JSON or YAML; `-` is standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
+    #[arg(long, value_name = "ID")]
+    cell: Option<String>,
 }
 
 #[derive(Debug, Args)]
 struct UpdateFile {
-    /// The process guid of the LRP.
-    #[arg(value_name = "GUID")]
-    process_guid: String,
-    /// The file, JSON or YAML; `-` is standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
     #[command(flatten)]
-    form: OutputForm,
+    lrp: NamedLrp,
     #[command(flatten)]
-    bbs: BbsOptions,
+    update: MessageFile,
 }
 
 #[derive(Debug, Args)]
 struct Scaled {
-    /// The process guid of the LRP.
-    #[arg(value_name = "GUID")]
-    process_guid: String,
+    #[command(flatten)]
+    lrp: NamedLrp,
     /// The number of instances.
     #[arg(value_name = "COUNT", value_parser = clap::value_parser!(i32).range(0..))]
     instances: i32,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
 }
 
 #[derive(Debug, Args)]
 struct RolledBack {
-    /// The process guid of the LRP.
-    #[arg(value_name = "GUID")]
-    process_guid: String,
+    #[command(flatten)]
+    lrp: NamedLrp,
     /// The id of the definition.
     #[arg(value_name = "DEFINITION")]
     definition_id: String,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
 }
 
 #[derive(Debug, Args)]
 struct RemovedLrp {
-    /// The process guid of the LRP.
-    #[arg(value_name = "GUID")]
-    process_guid: String,
-    /// Skip the confirmation. Without a terminal there is none.
-    #[arg(long, short)]
-    yes: bool,
     #[command(flatten)]
-    form: OutputForm,
+    lrp: NamedLrp,
     #[command(flatten)]
-    bbs: BbsOptions,
+    confirmation: Confirmation,
 }
 
 impl LrpCommand {
@@ -214,18 +159,18 @@ impl LrpCommand {
     /// halted.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
-            LrpAction::List(listed) => listed::list(listed).await,
-            LrpAction::Show(named) => listed::show(named).await,
-            LrpAction::Instances(listed) => instances::list(listed).await,
-            LrpAction::Desire(file) => change::desire(file).await,
-            LrpAction::Update(file) => change::update(file).await,
-            LrpAction::Scale(scaled) => change::scale(scaled).await,
-            LrpAction::Cancel(named) => change::cancel(named).await,
-            LrpAction::Rollback(rolled_back) => change::roll_back(rolled_back).await,
-            LrpAction::Status(named) => status::status(named).await,
-            LrpAction::Definitions(named) => status::definitions(named).await,
-            LrpAction::Watch(named) => watch::watch(named).await,
-            LrpAction::Remove(removed) => change::remove(removed).await,
+            LrpAction::List(command) => command.run(listed::list).await,
+            LrpAction::Show(command) => command.run(listed::show).await,
+            LrpAction::Instances(command) => command.run(instances::list).await,
+            LrpAction::Desire(command) => command.run(change::desire).await,
+            LrpAction::Update(command) => command.run(change::update).await,
+            LrpAction::Scale(command) => command.run(change::scale).await,
+            LrpAction::Cancel(command) => command.run(change::cancel).await,
+            LrpAction::Rollback(command) => command.run(change::roll_back).await,
+            LrpAction::Status(command) => command.run(status::status).await,
+            LrpAction::Definitions(command) => command.run(status::definitions).await,
+            LrpAction::Watch(command) => command.run(watch::watch).await,
+            LrpAction::Remove(command) => command.run(change::remove).await,
         }
     }
 }
@@ -247,37 +192,36 @@ async fn call_newest<Q: Message, A: Answer>(
     }
 }
 
-/// A failed call about one LRP.
-fn call_failed(error: CallError, process_guid: &str) -> anyhow::Error {
-    let guid = process_guid.escape_debug();
-    let Some(kind) = error.kind() else {
-        return explained(error);
-    };
-    match kind {
-        Type::ResourceNotFound => {
-            anyhow::anyhow!("there is no LRP {guid}; `bbs lrp list` lists those that there are")
-        }
-        Type::ResourceExists => anyhow::anyhow!(
-            "there is an LRP {guid} already; change it with `bbs lrp update`, or remove it with `bbs lrp remove` first"
-        ),
-        Type::UpdateInProgress => anyhow::anyhow!(
-            "an update of {guid} is under way; `bbs lrp watch` shows it, and `bbs lrp cancel` undoes it"
-        ),
-        Type::NoUpdateInProgress => {
-            anyhow::anyhow!(
+/// The answer of a call about one LRP.
+///
+/// # Errors
+/// The call failed; the error says what to do about it.
+async fn about<A>(
+    process_guid: &str,
+    call: impl Future<Output = Result<A, CallError>>,
+) -> anyhow::Result<A> {
+    call.await.map_err(|error| {
+        let guid = process_guid.escape_debug();
+        match error.kind() {
+            Some(Type::ResourceNotFound) => anyhow!(
+                "there is no LRP {guid}; `bbs lrp list` lists those that there are"
+            ),
+            Some(Type::ResourceExists) => anyhow!(
+                "there is an LRP {guid} already; change it with `bbs lrp update`, or remove it with `bbs lrp remove` first"
+            ),
+            Some(Type::UpdateInProgress) => anyhow!(
+                "an update of {guid} is under way; `bbs lrp watch` shows it, and `bbs lrp cancel` undoes it"
+            ),
+            Some(Type::NoUpdateInProgress) => anyhow!(
                 "no update of {guid} is under way; `bbs lrp rollback` returns to an earlier definition"
-            )
-        }
-        Type::DefinitionNotFound => {
-            anyhow::anyhow!(
+            ),
+            Some(Type::DefinitionNotFound) => anyhow!(
                 "{guid} has no definition of this id; `bbs lrp definitions` lists those that it has"
-            )
-        }
-        Type::DefinitionExists => {
-            anyhow::anyhow!(
+            ),
+            Some(Type::DefinitionExists) => anyhow!(
                 "{guid} has another definition of this id already; give the new one another `definition_id`"
-            )
+            ),
+            _ => explained(error),
         }
-        _ => explained(error),
-    }
+    })
 }

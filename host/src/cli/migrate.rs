@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use bbs_lens::layout::manifest::DataVersion;
 use clap::{Args, Subcommand, ValueEnum};
 
+use super::confirm::Confirmation;
 use super::exit::Exit;
 use super::interrupt::until_interrupted;
 use super::output::OutputForm;
-use super::{confirm, output, progress};
+use super::{output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::database::{Address, Dialect};
 use crate::lock::fence::Fence;
@@ -22,6 +23,7 @@ use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
 pub(super) use quarantine::corrected;
+pub(super) use steer::Steered;
 
 /// Show the state of a database, plan a migration, and run it.
 ///
@@ -67,13 +69,14 @@ enum MigrateAction {
     Rate(steer::Rated),
 }
 
+/// The host whose database a command works on, and the form of the command's result.
 #[derive(Debug, Args)]
-struct ShownArgs {
+pub(super) struct ShownArgs {
     /// The JSON configuration file of the host.
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    pub(super) config: PathBuf,
     #[command(flatten)]
-    form: OutputForm,
+    pub(super) form: OutputForm,
 }
 
 #[derive(Debug, Args)]
@@ -94,6 +97,18 @@ struct Planned {
     /// no SQL shows.
     #[arg(long, value_name = "DATABASE", num_args = 0..=1, conflicts_with = "check")]
     sql: Option<Option<SqlDialect>>,
+}
+
+impl Planned {
+    /// The plan of a run that writes nothing.
+    fn dry_run(shown: ShownArgs, to: Option<VersionName>) -> Self {
+        Self {
+            shown,
+            to,
+            check: true,
+            sql: None,
+        }
+    }
 }
 
 /// A kind of database, as `database_driver` names it.
@@ -151,9 +166,8 @@ struct Downwards {
     /// The version to go to: a number, or the name of a release, such as `diego`.
     #[arg(long, value_name = "VERSION")]
     to: VersionName,
-    /// Skip the confirmation. Without a terminal there is none.
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    confirmation: Confirmation,
     #[command(flatten)]
     terms: Terms,
 }
@@ -170,32 +184,11 @@ impl MigrateCommand {
             MigrateAction::Status(shown) => status(shown).await?,
             MigrateAction::History(shown) => history::history(shown).await?,
             MigrateAction::Plan(planned) => plan(planned).await?,
-            MigrateAction::Up(Upwards {
-                shown,
-                to,
-                terms: Terms { dry_run: true, .. },
-            }) => {
-                plan(Planned {
-                    shown,
-                    to,
-                    check: true,
-                    sql: None,
-                })
-                .await?;
+            MigrateAction::Up(Upwards { shown, to, terms }) if terms.dry_run => {
+                plan(Planned::dry_run(shown, to)).await?;
             }
-            MigrateAction::Down(Downwards {
-                shown,
-                to,
-                terms: Terms { dry_run: true, .. },
-                ..
-            }) => {
-                plan(Planned {
-                    shown,
-                    to: Some(to),
-                    check: true,
-                    sql: None,
-                })
-                .await?;
+            MigrateAction::Down(down) if down.terms.dry_run => {
+                plan(Planned::dry_run(down.shown, Some(down.to))).await?;
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
                 let (prepared, wanted) =
@@ -205,12 +198,12 @@ impl MigrateCommand {
             MigrateAction::Down(Downwards {
                 shown,
                 to,
-                yes,
+                confirmation,
                 terms,
             }) => {
                 let prepared = existing(&shown.config).await?;
                 let to = version(&prepared, Some(&to))?;
-                confirm_way_down(&prepared, to, yes).await?;
+                confirm_way_down(&prepared, to, &confirmation).await?;
                 return migrate_to(prepared, Intent::Down { to }, &terms, shown.form).await;
             }
             MigrateAction::Abort(given_up) => abort(given_up).await?,
@@ -287,8 +280,7 @@ async fn plan(
     let context = prepared.context();
     if let Some(dialect) = sql {
         let changes = migrate::layout_sql(&context, to, dialect.map(Dialect::from)).await?;
-        form.print(&changes, || render::layout_sql(&changes))?;
-        return Ok(());
+        return form.print(&changes, || render::layout_sql(&changes));
     }
     let plan = migrate::plan(&context, to).await?;
     let checked = if check && plan.refused.is_none() {
@@ -330,11 +322,15 @@ async fn plan(
 
 /// Lets an operator at a terminal confirm that the database is taken down. There is no question if
 /// it would do nothing.
-async fn confirm_way_down(prepared: &Prepared, to: DataVersion, yes: bool) -> anyhow::Result<()> {
+async fn confirm_way_down(
+    prepared: &Prepared,
+    to: DataVersion,
+    confirmation: &Confirmation,
+) -> anyhow::Result<()> {
     let found = migrate::found(&prepared.database).await?;
     match migrate::decide(&found, Intent::Down { to }) {
-        Decision::Begin { from, .. } | Decision::Continue { from, .. } if !yes => {
-            confirm::confirmed(&format!(
+        Decision::Begin { from, .. } | Decision::Continue { from, .. } => {
+            confirmation.obtain(&format!(
                 "This takes {} from {from} down to {to}, where the hosts of the newer version do not serve it. `--dry-run` shows what happens.",
                 prepared.database.name()
             ))
@@ -350,13 +346,9 @@ async fn abort(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     }
     let (lock, fence) = prepared.lock_now(async || Ok(())).await?;
     let context = prepared.context();
-    let given_up: anyhow::Result<_> = tokio::select! {
-        given_up = progress::shown(&prepared.progress, migrate::abort(&context, &fence)) => given_up.map_err(Into::into),
-        lost = lock.lost() => Err(lost.into()),
-    };
-    prepared.database.close().await;
-    lock.release().await;
-    print_given_up(form, given_up?)
+    let work = progress::shown(&prepared.progress, migrate::abort(&context, &fence));
+    let given_up = until_interrupted(&prepared, lock, async { Ok(work.await?) }).await?;
+    print_given_up(form, given_up)
 }
 
 fn print_given_up(form: OutputForm, given_up: Option<GivenUp>) -> anyhow::Result<()> {
@@ -365,8 +357,7 @@ fn print_given_up(form: OutputForm, given_up: Option<GivenUp>) -> anyhow::Result
             format!("The migration to {to} is given up, and its copies are removed; the database stays at {from}.\n")
         }
         None => "Nothing to give up: no migration is in progress.\n".to_owned(),
-    })?;
-    Ok(())
+    })
 }
 
 async fn migrate_to(
@@ -387,16 +378,8 @@ async fn migrate_to(
         error => error.into(),
     })?;
     let most = terms.max_count.filter(|most| *most > 0);
-    let work = async {
-        tokio::select! {
-            done = bring_part(&prepared, &fence, intent, most) => done,
-            lost = lock.lost() => Err(lost.into()),
-        }
-    };
-    let done = until_interrupted(work).await;
-    prepared.database.close().await;
-    lock.release().await;
-    let (progressed, waiting) = done?;
+    let work = bring_part(&prepared, &fence, intent, most);
+    let (progressed, waiting) = until_interrupted(&prepared, lock, work).await?;
     let result = serde_json::json!({ "outcome": progressed, "quarantined": waiting });
     form.print(&result, || {
         render::progressed(&progressed, &before, waiting)

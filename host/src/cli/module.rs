@@ -133,8 +133,7 @@ fn print_carried(
     let result = serde_json::json!({ "place": place.to_string(), "modules": modules, "digest": digest.to_string() });
     form.print(&result, || {
         format!("{place} has {modules} modules; {digest}\n")
-    })?;
-    Ok(())
+    })
 }
 
 /// A sandbox that reads what hosts of this user have compiled, and stores nothing: an author's

@@ -8,6 +8,8 @@ use std::io::{self, ErrorKind, Write};
 use clap::Args;
 use serde::Serialize;
 
+use crate::clock::date_and_time;
+
 /// The form of a command's result.
 #[derive(Debug, Clone, Copy, Default, Args)]
 pub(super) struct OutputForm {
@@ -25,12 +27,13 @@ impl OutputForm {
         self,
         result: &impl Serialize,
         text: impl FnOnce() -> T,
-    ) -> anyhow::Result<OutputReader> {
+    ) -> anyhow::Result<()> {
         if self.json {
-            json(result)
+            json(result)?;
         } else {
-            Ok(self::text(text())?)
+            self::text(text())?;
         }
+        Ok(())
     }
 }
 
@@ -98,5 +101,59 @@ pub(super) fn note(line: impl Display) -> OutputReader {
         OutputReader::Present
     } else {
         OutputReader::Gone
+    }
+}
+
+/// `writeln!` into a string, which cannot fail.
+macro_rules! push_line {
+    ($out:expr, $($part:tt)*) => {{
+        use std::fmt::Write as _;
+        let _ = writeln!($out, $($part)*);
+    }};
+}
+pub(super) use push_line;
+
+/// Rows in columns below their heads.
+pub(super) fn table<const N: usize>(
+    heads: [&str; N],
+    rows: impl IntoIterator<Item = [String; N]>,
+) -> String {
+    let heads = heads.map(str::to_owned);
+    let rows: Vec<_> = std::iter::once(heads).chain(rows).collect();
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
+    let widths: [_; N] = std::array::from_fn(|at| width(at).unwrap_or(0));
+    let line = |row: &[String; N]| {
+        let texts = row
+            .iter()
+            .zip(widths)
+            .map(|(text, width)| format!("{text:width$}"));
+        format!("{}\n", texts.collect::<Vec<_>>().join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}
+
+/// Texts below each other, each behind its name; those that are empty are left out.
+pub(super) fn details<'a>(
+    width: usize,
+    rows: impl IntoIterator<Item = (&'a str, String)>,
+) -> String {
+    let rows = rows.into_iter().filter(|(_, text)| !text.is_empty());
+    rows.map(|(name, text)| format!("{name:width$} {text}\n"))
+        .collect()
+}
+
+/// A time in ns since 1970, as RFC 3339 writes it.
+pub(super) fn time(ns: i64) -> String {
+    format!("{}Z", date_and_time(ns.div_euclid(1_000_000_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_of_a_table_are_as_wide_as_their_widest_text() {
+        let rows = [["long", "é"], ["x", ""]].map(|row| row.map(str::to_owned));
+        assert_eq!(table(["A", "B"], rows), "A     B\nlong  é\nx\n");
     }
 }

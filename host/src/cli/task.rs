@@ -1,18 +1,15 @@
 //! `bbs task`: tasks, through the API of any BBS.
 
-use std::path::PathBuf;
-
+use anyhow::anyhow;
 use bbs_client::models::error::Type;
 use bbs_client::{CallError, json, models};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use super::bbs::{BbsOptions, columns, explained, input, printable};
-use super::confirm;
-use super::output::OutputForm;
-use crate::clock::date_and_time;
-
-const NS_PER_S: i64 = 1_000_000_000;
+use super::bbs::input::MessageFile;
+use super::bbs::{BbsCommand, CalledBbs, explained, printable};
+use super::confirm::Confirmation;
+use super::output::{OutputForm, details, table, time};
 
 /// List, create, cancel and delete tasks, on this project's BBS or on Diego's.
 #[derive(Debug, Args)]
@@ -24,9 +21,9 @@ pub struct TaskCommand {
 #[derive(Debug, Subcommand)]
 enum TasksAction {
     /// List tasks.
-    List(ListedTasks),
+    List(BbsCommand<ListedTasks>),
     /// Show a task. As JSON: in Diego's form.
-    Show(NamedTask),
+    Show(BbsCommand<NamedTask>),
     /// Create the task of a file, in the JSON form of Diego's messages or the same as YAML.
     ///
     /// The least that a file has, as YAML:
@@ -37,30 +34,21 @@ enum TasksAction {
     ///   action:
     ///     run: { path: /bin/true, user: me }
     #[command(verbatim_doc_comment)]
-    Desire(TaskFile),
+    Desire(BbsCommand<MessageFile>),
     /// Cancel a task: it is stopped, and completes as failed.
-    Cancel(EndedTask),
+    Cancel(BbsCommand<EndedTask>),
     /// Delete a completed task.
-    Delete(EndedTask),
+    Delete(BbsCommand<EndedTask>),
 }
 
 #[derive(Debug, Args)]
 struct ListedTasks {
     /// Only those of a domain.
-    #[arg(
-        long,
-        value_name = "DOMAIN",
-        default_value = "",
-        hide_default_value = true
-    )]
-    domain: String,
+    #[arg(long, value_name = "DOMAIN")]
+    domain: Option<String>,
     /// Only those on a cell.
-    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
-    cell: String,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
+    #[arg(long, value_name = "ID")]
+    cell: Option<String>,
 }
 
 /// A task, by its guid.
@@ -69,30 +57,14 @@ struct NamedTask {
     /// The guid of the task.
     #[arg(value_name = "GUID")]
     task_guid: String,
-    #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
 }
 
 #[derive(Debug, Args)]
 struct EndedTask {
-    /// Skip the confirmation. Without a terminal there is none.
-    #[arg(long, short)]
-    yes: bool,
     #[command(flatten)]
-    named: NamedTask,
-}
-
-#[derive(Debug, Args)]
-struct TaskFile {
-    /// The file, JSON or YAML; `-` is standard input.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    confirmation: Confirmation,
     #[command(flatten)]
-    form: OutputForm,
-    #[command(flatten)]
-    bbs: BbsOptions,
+    task: NamedTask,
 }
 
 impl TaskCommand {
@@ -102,70 +74,65 @@ impl TaskCommand {
     /// The file cannot be used, or the BBS does not answer or refuses the call.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
-            TasksAction::List(listed) => list(listed).await,
-            TasksAction::Show(named) => show(named).await,
-            TasksAction::Desire(file) => desire(file).await,
-            TasksAction::Cancel(changed) => cancel(changed).await,
-            TasksAction::Delete(changed) => delete(changed).await,
+            TasksAction::List(command) => command.run(list).await,
+            TasksAction::Show(command) => command.run(show).await,
+            TasksAction::Desire(command) => command.run(desire).await,
+            TasksAction::Cancel(command) => command.run(cancel).await,
+            TasksAction::Delete(command) => command.run(delete).await,
         }
     }
 }
 
-/// A failed call about one task.
-fn call_failed(error: CallError, task_guid: &str) -> anyhow::Error {
-    let guid = task_guid.escape_debug();
-    match error.kind() {
-        Some(Type::ResourceNotFound) => {
-            anyhow::anyhow!("there is no task {guid}; `bbs task list` lists those that there are")
+/// The answer of a call about one task.
+///
+/// # Errors
+/// The call failed; the error says what to do about it.
+async fn about<A>(
+    task_guid: &str,
+    call: impl Future<Output = Result<A, CallError>>,
+) -> anyhow::Result<A> {
+    call.await.map_err(|error| {
+        let guid = task_guid.escape_debug();
+        match error.kind() {
+            Some(Type::ResourceNotFound) => {
+                anyhow!("there is no task {guid}; `bbs task list` lists those that there are")
+            }
+            Some(Type::ResourceExists) => {
+                anyhow!("there is a task {guid} already; give the new one another guid")
+            }
+            Some(Type::InvalidStateTransition) => anyhow!(
+                "the state of the task {guid} does not allow this: {error}; a task is deleted once it is completed, which \
+                 `bbs task cancel` makes it"
+            ),
+            _ => explained(error),
         }
-        Some(Type::ResourceExists) => {
-            anyhow::anyhow!("there is a task {guid} already; give the new one another guid")
-        }
-        Some(Type::InvalidStateTransition) => anyhow::anyhow!(
-            "the state of the task {guid} does not allow this: {}; a task is deleted once it is completed, which \
-             `bbs task cancel` makes it",
-            error
-        ),
-        _ => explained(error),
-    }
+    })
 }
 
-async fn list(
-    ListedTasks {
-        domain,
-        cell,
-        form,
-        bbs,
-    }: ListedTasks,
-) -> anyhow::Result<()> {
+async fn list(listed: ListedTasks, bbs: CalledBbs) -> anyhow::Result<()> {
     let filter = models::TasksRequest {
-        domain: domain.into(),
-        cell_id: cell.into(),
+        domain: listed.domain.unwrap_or_default().into(),
+        cell_id: listed.cell.unwrap_or_default().into(),
     };
-    let tasks = bbs.client()?.tasks(&filter).await.map_err(explained)?.tasks;
-    form.print(&json::to_values(&tasks), || match &tasks[..] {
-        [] => "There are no such tasks.\n".to_owned(),
-        tasks => table(tasks),
-    })?;
-    Ok(())
+    let tasks = bbs.client.tasks(&filter).await.map_err(explained)?.tasks;
+    bbs.form
+        .print(&json::to_values(&tasks), || match &tasks[..] {
+            [] => "There are no such tasks.\n".to_owned(),
+            tasks => text(tasks),
+        })
 }
 
-fn table(tasks: &[models::Task]) -> String {
-    let mut rows = vec![
-        ["TASK GUID", "DOMAIN", "STATE", "CELL", "CREATED"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    rows.extend(tasks.iter().map(|task| {
-        vec![
+fn text(tasks: &[models::Task]) -> String {
+    let rows = tasks.iter().map(|task| {
+        [
             printable(&task.task_guid),
             printable(&task.domain),
             state(task),
             printable(&task.cell_id),
             time(task.created_at),
         ]
-    }));
-    columns(&rows)
+    });
+    table(["TASK GUID", "DOMAIN", "STATE", "CELL", "CREATED"], rows)
 }
 
 fn state(task: &models::Task) -> String {
@@ -177,132 +144,76 @@ fn state(task: &models::Task) -> String {
     }
 }
 
-fn time(ns: i64) -> String {
-    format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S)))
-}
-
-async fn show(
-    NamedTask {
-        task_guid,
-        form,
-        bbs,
-    }: NamedTask,
-) -> anyhow::Result<()> {
+async fn show(NamedTask { task_guid }: NamedTask, bbs: CalledBbs) -> anyhow::Result<()> {
     let request = models::TaskByGuidRequest {
         task_guid: task_guid.clone().into(),
     };
-    let answer = bbs
-        .client()?
-        .task(&request)
-        .await
-        .map_err(|error| call_failed(error, &task_guid))?;
+    let answer = about(&task_guid, bbs.client.task(&request)).await?;
     let task = answer.task.unwrap_or_default();
-    form.print(&json::to_value(&task), || details(&task))?;
-    Ok(())
+    bbs.form.print(&json::to_value(&task), || text_of(&task))
 }
 
-fn details(task: &models::Task) -> String {
+fn text_of(task: &models::Task) -> String {
     let definition = task.task_definition.clone().unwrap_or_default();
-    let action = definition
-        .action
-        .as_ref()
-        .map(super::lrp::action)
-        .unwrap_or_default();
-    let rows = [
+    let action = definition.action.as_ref().map(super::lrp::action);
+    let lines = [
         ("Task guid", printable(&task.task_guid)),
         ("Domain", printable(&task.domain)),
         ("State", state(task)),
         ("Cell", printable(&task.cell_id)),
         ("Created", time(task.created_at)),
         ("Root fs", printable(&definition.root_fs)),
-        ("Action", action),
+        ("Action", action.unwrap_or_default()),
         ("Result", printable(&task.result)),
         ("Rejected", printable(&task.rejection_reason)),
     ];
-    let shown = rows.into_iter().filter(|(_, text)| !text.is_empty());
-    columns(
-        &shown
-            .map(|(name, text)| vec![name.to_owned(), text])
-            .collect::<Vec<_>>(),
-    )
+    details(10, lines)
 }
 
-async fn desire(TaskFile { file, form, bbs }: TaskFile) -> anyhow::Result<()> {
-    let task: models::Task = input::message(&file)?;
+async fn desire(file: MessageFile, bbs: CalledBbs) -> anyhow::Result<()> {
+    let task: models::Task = file.message()?;
     let guid = printable(&task.task_guid);
     let request = models::DesireTaskRequest {
         task_definition: task.task_definition,
         task_guid: task.task_guid,
         domain: task.domain,
     };
-    bbs.client()?
-        .desire_task(&request)
-        .await
-        .map_err(|error| call_failed(error, &guid))?;
-    print(form, &guid, "is desired; `bbs task show` shows it")
+    about(&guid, bbs.client.desire_task(&request)).await?;
+    print(bbs.form, &guid, "is desired; `bbs task show` shows it")
 }
 
-async fn cancel(
-    EndedTask {
-        yes,
-        named: NamedTask {
-            task_guid,
-            form,
-            bbs,
-        },
-    }: EndedTask,
-) -> anyhow::Result<()> {
-    if !yes {
-        confirm::confirmed(&format!(
-            "This stops the task {}, which fails by it.",
-            task_guid.escape_debug()
-        ))?;
-    }
+async fn cancel(ended: EndedTask, bbs: CalledBbs) -> anyhow::Result<()> {
+    let guid = ended.task.task_guid;
+    let question = format!(
+        "This stops the task {}, which fails by it.",
+        guid.escape_debug()
+    );
+    ended.confirmation.obtain(&question)?;
     let request = models::TaskGuidRequest {
-        task_guid: task_guid.clone().into(),
+        task_guid: guid.clone().into(),
     };
-    bbs.client()?
-        .cancel_task(&request)
-        .await
-        .map_err(|error| call_failed(error, &task_guid))?;
-    print(form, &task_guid, "is cancelled")
+    about(&guid, bbs.client.cancel_task(&request)).await?;
+    print(bbs.form, &guid, "is cancelled")
 }
 
 /// In two steps, as every client of Diego's API deletes a task.
-async fn delete(
-    EndedTask {
-        yes,
-        named: NamedTask {
-            task_guid,
-            form,
-            bbs,
-        },
-    }: EndedTask,
-) -> anyhow::Result<()> {
-    if !yes {
-        confirm::confirmed(&format!(
-            "This deletes the task {} and its result.",
-            task_guid.escape_debug()
-        ))?;
-    }
-    let client = bbs.client()?;
+async fn delete(ended: EndedTask, bbs: CalledBbs) -> anyhow::Result<()> {
+    let guid = ended.task.task_guid;
+    let question = format!(
+        "This deletes the task {} and its result.",
+        guid.escape_debug()
+    );
+    ended.confirmation.obtain(&question)?;
     let request = models::TaskGuidRequest {
-        task_guid: task_guid.clone().into(),
+        task_guid: guid.clone().into(),
     };
-    client
-        .resolving_task(&request)
-        .await
-        .map_err(|error| call_failed(error, &task_guid))?;
-    client
-        .delete_task(&request)
-        .await
-        .map_err(|error| call_failed(error, &task_guid))?;
-    print(form, &task_guid, "is deleted")
+    about(&guid, bbs.client.resolving_task(&request)).await?;
+    about(&guid, bbs.client.delete_task(&request)).await?;
+    print(bbs.form, &guid, "is deleted")
 }
 
 fn print(form: OutputForm, task_guid: &str, done: &str) -> anyhow::Result<()> {
     form.print(&json!({ "task_guid": task_guid }), || {
         format!("the task {} {done}\n", task_guid.escape_debug())
-    })?;
-    Ok(())
+    })
 }

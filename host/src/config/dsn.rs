@@ -48,7 +48,7 @@ impl std::fmt::Debug for Dsn {
 pub enum DsnError {
     #[error("it names no schema, and which tables to use depends on that")]
     NoSchema,
-    #[error("it names no user")]
+    #[error("it names no user; add the user that this host connects as")]
     NoUser,
     #[error("it has none of the known forms")]
     Form,

@@ -159,7 +159,7 @@ pub enum ModuleFoldersError {
         source: glob::PatternError,
     },
     /// A folder of it cannot be read.
-    #[error("`modules_dirs` has {}, of which a folder cannot be read; check its permissions", .pattern.display())]
+    #[error("a folder of the pattern {} in `modules_dirs` cannot be read; check its permissions", .pattern.display())]
     Read {
         /// As configured.
         pattern: PathBuf,

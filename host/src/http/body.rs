@@ -15,7 +15,7 @@ use crate::api::Pages;
 /// The host stopped serving. Aborts the body, so that the client does not take the end for the end
 /// of the list.
 #[derive(Debug, thiserror::Error)]
-#[error("the host stopped serving before the list was complete")]
+#[error("the host stopped serving before the list was complete; request it again")]
 struct Aborted;
 
 struct Streamed {

@@ -22,13 +22,13 @@ use super::survey::{
 };
 use super::{ImportError, VERSION};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{SqlError, Transaction, bulk, of_few_lengths};
+use crate::database::{Row, StatementResult, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
-use crate::migrate::{self, Context, ForeignRecord, IMPORT_RUN, MigrateError, fault};
+use crate::migrate::{self, Context, ForeignRecord, IMPORT, IMPORT_RUN, MigrateError, fault};
 use crate::pauses;
 use crate::progress::Counted;
 use crate::rows::{self, Measure};
@@ -64,7 +64,7 @@ pub async fn copy(
     let mut tx = fence.begin().await?;
     write(&mut tx, &state).await?;
     fault::point(fault::BEFORE_IMPORT);
-    tx.commit().await.map_err(super::state::failed)?;
+    tx.commit().await.about(IMPORT)?;
     fault::point(fault::AFTER_IMPORT_BEGIN);
     let layout = filling::create_tables(context, fence, VERSION, existing).await?;
     fault::point(fault::AFTER_IMPORT_TABLES);
@@ -93,16 +93,18 @@ pub async fn copy(
     write(&mut tx, &state).await?;
     filling::declare(&mut tx, VERSION, context.keyring.active_label()).await?;
     fault::point(fault::BEFORE_IMPORT_COMMIT);
-    tx.commit().await.map_err(super::state::failed)?;
+    tx.commit().await.about(IMPORT)?;
     fault::point(fault::AFTER_IMPORT);
     Ok(state)
 }
 
-fn runs(source: SqlError) -> ImportError {
-    ImportError::Sql {
-        what: IMPORT_RUN,
-        source,
-    }
+async fn delete_runs(tx: &mut Transaction, guids: Vec<&str>) -> Result<(), ImportError> {
+    let mut delete = Query::delete();
+    delete
+        .from_table(IMPORT_RUN)
+        .and_where(Expr::col("process_guid").is_in(of_few_lengths(guids)));
+    tx.execute(&delete).await.about(IMPORT_RUN)?;
+    Ok(())
 }
 
 /// Reads the leaves of the store. Returns whether it still is what the survey saw.
@@ -248,15 +250,10 @@ impl Filler<'_> {
             select
                 .from(IMPORT_RUN)
                 .and_where(Expr::col("process_guid").is_in(of_few_lengths(chunk.to_vec())));
-            for row in reader.fetch(&select).await.map_err(runs)? {
-                let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-                found.insert(
-                    guid,
-                    row.integer(1)
-                        .map_err(runs)?
-                        .unwrap_or_default()
-                        .unsigned_abs(),
-                );
+            for row in reader.fetch(&select).await.about(IMPORT_RUN)? {
+                let guid = row.text(0).about(IMPORT_RUN)?.unwrap_or_default();
+                let length = row.integer(1).about(IMPORT_RUN)?.unwrap_or_default();
+                found.insert(guid.to_owned(), length.unsigned_abs());
             }
         }
         Ok(found)
@@ -286,7 +283,7 @@ impl Filler<'_> {
                 let mut tx = self.fence.begin().await?;
                 self.quarantine(&mut tx, leaf.kind, &leaf.leaf, SAME, &mut outcome)
                     .await?;
-                tx.commit().await.map_err(super::state::failed)?;
+                tx.commit().await.about(IMPORT)?;
                 self.accept(outcome);
                 Ok(())
             }
@@ -351,17 +348,12 @@ impl Filler<'_> {
         for (name, rows) in &tables {
             let table = &self.classifier.layout.tables[*name];
             let stored = stored(table, rows.iter(), &self.context.keyring);
-            let failed = |source| ImportError::Sql {
-                what: "the imported rows",
-                source,
-            };
-            rows::insert(&mut tx, name, table, &stored)
-                .await
-                .map_err(failed)?;
+            let written = rows::insert(&mut tx, name, table, &stored).await;
+            written.about("the imported rows")?;
             outcome.rows.insert(name, rows.len() as u64);
         }
         fault::point(fault::BEFORE_IMPORT_BATCH);
-        tx.commit().await.map_err(super::state::failed)?;
+        tx.commit().await.about(IMPORT)?;
         fault::point(fault::AFTER_IMPORT_BATCH);
         Ok(outcome)
     }
@@ -395,7 +387,10 @@ impl Filler<'_> {
             count: run_infos.len(),
             columns: table.columns.iter().zip(&data).collect(),
         };
-        bulk::insert(tx, IMPORT_RUN, &rows).await.map_err(runs)
+        bulk::insert(tx, IMPORT_RUN, &rows)
+            .await
+            .about(IMPORT_RUN)?;
+        Ok(())
     }
 
     /// The rows of desired LRPs of which both halves are read.
@@ -412,14 +407,13 @@ impl Filler<'_> {
             .from(Alias::new(IMPORT_RUN));
         select.and_where(Expr::col("process_guid").is_in(of_few_lengths(guids().collect())));
         let mut found = HashMap::new();
-        for row in tx.fetch(&select).await.map_err(runs)? {
-            let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-            let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
-            found.insert(guid, value);
+        for row in tx.fetch(&select).await.about(IMPORT_RUN)? {
+            let (guid, run_info) = self.run_info(&row)?;
+            found.insert(guid, run_info);
         }
         let (mut rows, mut joined) = (Vec::new(), Vec::new());
         for (guid, info, leaf) in schedules {
-            let Some(value) = found.remove(*guid) else {
+            let Some(run_info) = found.remove(*guid) else {
                 self.quarantine(
                     tx,
                     RecordKind::SchedulingInfo,
@@ -431,12 +425,6 @@ impl Filler<'_> {
                 continue;
             };
             joined.push(*guid);
-            let run_info = Leaf {
-                key: run_info_key(guid),
-                value,
-                modified_index: 0,
-                expires_at_ns: None,
-            };
             match self.classifier.joined((*info).clone(), &run_info) {
                 Ok(row) => {
                     outcome.report.of(RecordKind::RunInfo).imported += 1;
@@ -452,21 +440,28 @@ impl Filler<'_> {
             }
         }
         if !joined.is_empty() {
-            let mut delete = Query::delete();
-            delete
-                .from_table(Alias::new(IMPORT_RUN))
-                .and_where(Expr::col("process_guid").is_in(of_few_lengths(joined)));
-            tx.execute(&delete).await.map_err(runs)?;
+            delete_runs(tx, joined).await?;
         }
         Ok(rows)
     }
 
-    fn opened(&self, guid: &str, sealed: &[u8]) -> Result<String, ImportError> {
+    /// The process guid and the run information of a row of `bbs_import_run`.
+    fn run_info(&self, row: &Row) -> Result<(String, Leaf), ImportError> {
+        let guid = row.text(0).about(IMPORT_RUN)?.unwrap_or_default();
+        let sealed = row.bytes(1).about(IMPORT_RUN)?.unwrap_or_default();
         let opened = self.context.keyring.open(Sealing::Sealed, sealed).ok();
-        let text = opened.and_then(|text| String::from_utf8(text).ok());
-        text.ok_or_else(|| ImportError::DamagedRunInfo {
-            guid: guid.to_owned(),
-        })
+        let Some(value) = opened.and_then(|text| String::from_utf8(text).ok()) else {
+            return Err(ImportError::DamagedRunInfo {
+                guid: guid.to_owned(),
+            });
+        };
+        let leaf = Leaf {
+            key: run_info_key(guid),
+            value,
+            modified_index: 0,
+            expires_at_ns: None,
+        };
+        Ok((guid.to_owned(), leaf))
     }
 
     /// Keeps the run information whose scheduling information was not in the store.
@@ -508,27 +503,15 @@ impl Filler<'_> {
             .order_by("process_guid", Order::Asc)
             .limit(found.units.len() as u64);
         let mut guids = Vec::new();
-        for row in tx.fetch(&select).await.map_err(runs)? {
-            let guid = row.text(0).map_err(runs)?.unwrap_or_default().to_owned();
-            let value = self.opened(&guid, row.bytes(1).map_err(runs)?.unwrap_or_default())?;
-            let leaf = Leaf {
-                key: run_info_key(&guid),
-                value,
-                modified_index: 0,
-                expires_at_ns: None,
-            };
+        for row in tx.fetch(&select).await.about(IMPORT_RUN)? {
+            let (guid, leaf) = self.run_info(&row)?;
             self.quarantine(&mut tx, RecordKind::RunInfo, &leaf, ALONE_RUN, &mut outcome)
                 .await?;
             guids.push(guid);
         }
-        let mut delete = Query::delete();
-        let guids = of_few_lengths(guids.iter().map(String::as_str).collect());
-        delete
-            .from_table(IMPORT_RUN)
-            .and_where(Expr::col("process_guid").is_in(guids));
-        tx.execute(&delete).await.map_err(runs)?;
+        delete_runs(&mut tx, guids.iter().map(String::as_str).collect()).await?;
         fault::point(fault::BEFORE_IMPORT_BATCH);
-        tx.commit().await.map_err(runs)?;
+        tx.commit().await.about(IMPORT_RUN)?;
         fault::point(fault::AFTER_IMPORT_BATCH);
         Ok(Some(outcome))
     }
@@ -558,13 +541,10 @@ impl Filler<'_> {
                 .expr(Expr::cust("COUNT(*)"))
                 .from(Alias::new(table))
                 .take();
-            let row = reader
-                .fetch_one(&count)
-                .await
-                .map_err(super::state::failed)?;
+            let row = reader.fetch_one(&count).await.about(IMPORT)?;
             let found = row
                 .integer(0)
-                .map_err(super::state::failed)?
+                .about(IMPORT)?
                 .unwrap_or_default()
                 .unsigned_abs();
             let expected = self.rows.get(table.as_str()).copied().unwrap_or_default();

@@ -3,7 +3,7 @@
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::report::{ImportReport, LeftOut};
-use crate::database::{DatabaseError, SqlError, is_transient, is_unique_violation};
+use crate::database::{DatabaseError, SqlError, StatementError, is_transient, is_unique_violation};
 use crate::etcd::client::EtcdError;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;
@@ -13,10 +13,7 @@ use crate::migrate::MigrateError;
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ImportError {
     #[error("cannot read or write {what}; nothing is lost, start again")]
-    Sql {
-        what: &'static str,
-        source: SqlError,
-    },
+    Sql { what: String, source: SqlError },
     #[error(transparent)]
     Database(#[from] DatabaseError),
     #[error(transparent)]
@@ -117,6 +114,12 @@ pub enum ImportError {
         "the run information of {guid} was changed in `bbs_import_run` after it was written; start again"
     )]
     DamagedRunInfo { guid: String },
+}
+
+impl From<StatementError> for ImportError {
+    fn from(StatementError { what, source }: StatementError) -> Self {
+        Self::Sql { what, source }
+    }
 }
 
 impl From<tokio::task::JoinError> for ImportError {

@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::ImportError;
 use super::fingerprint::StoreFingerprint;
 use super::report::ImportReport;
-use crate::database::{Database, SqlError, Transaction, schema, sql, upsert};
+use crate::database::{Database, StatementResult, Transaction, schema, sql, upsert};
 use crate::migrate::IMPORT;
 
 /// How far an import is.
@@ -44,38 +44,28 @@ pub struct ImportState {
     pub report: ImportReport,
 }
 
-/// The error of a statement about the row.
-pub fn failed(source: SqlError) -> ImportError {
-    ImportError::Sql {
-        what: IMPORT,
-        source,
-    }
-}
-
 /// The import of this database, if one has begun.
 ///
 /// # Errors
 /// The database cannot be read, or the row is damaged.
 pub async fn read(database: &Database) -> Result<Option<ImportState>, ImportError> {
     let mut tx = database.read().await?;
-    if !schema::exists(&mut tx, IMPORT).await.map_err(failed)? {
+    if !schema::exists(&mut tx, IMPORT).await.about(IMPORT)? {
         return Ok(None);
     }
     let select = sql(
         "SELECT phase, cluster_id, etcd_index, version_index, fingerprint, report FROM bbs_import WHERE id = 1",
     );
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed)? else {
+    let Some(row) = tx.fetch_optional(select).await.about(IMPORT)? else {
         return Ok(None);
     };
     let text = |at: usize| {
-        row.text(at)
-            .map(|text| text.unwrap_or_default().to_owned())
-            .map_err(failed)
+        let text = row.text(at).about(IMPORT)?;
+        Ok::<_, ImportError>(text.unwrap_or_default().to_owned())
     };
     let number = |at: usize| {
-        row.integer(at)
-            .map(|number| number.unwrap_or_default().unsigned_abs())
-            .map_err(failed)
+        let number = row.integer(at).about(IMPORT)?;
+        Ok::<_, ImportError>(number.unwrap_or_default().unsigned_abs())
     };
     let phase = text(0)?;
     let phase = ImportPhase::ALL
@@ -120,10 +110,9 @@ pub(super) async fn write(tx: &mut Transaction, state: &ImportState) -> Result<(
                 .into(),
         ),
     ];
-    tx.execute(&upsert(IMPORT, [("id", 1_i64.into())], values))
-        .await
-        .map(drop)
-        .map_err(failed)
+    let written = upsert(IMPORT, [("id", 1_i64.into())], values);
+    tx.execute(&written).await.about(IMPORT)?;
+    Ok(())
 }
 
 /// Records how far the import is.
@@ -132,5 +121,6 @@ pub(super) async fn write(tx: &mut Transaction, state: &ImportState) -> Result<(
 /// The database fails.
 pub async fn write_phase(tx: &mut Transaction, phase: ImportPhase) -> Result<(), ImportError> {
     let update = sql("UPDATE bbs_import SET phase = ? WHERE id = 1").bind(phase.name());
-    tx.execute(update).await.map(drop).map_err(failed)
+    tx.execute(update).await.about(IMPORT)?;
+    Ok(())
 }

@@ -6,7 +6,7 @@ use futures_util::TryStreamExt;
 
 use super::tables::SealedTable;
 use super::{KeysError, LabelCounts, SealedScope, statement};
-use crate::database::{Database, Transaction};
+use crate::database::{Database, StatementResult, Transaction};
 
 /// Counts everything sealed, place by place. The `expected` labels are counted by the database;
 /// only headers of other texts are read.
@@ -33,17 +33,15 @@ async fn in_table(
     expected: &[String],
     prefixes: &[LabelPrefixes],
 ) -> Result<LabelCounts, KeysError> {
-    let failed = || KeysError::sql(&table.name);
     let mut counted = LabelCounts::new(&table.name);
     let dialect = tx.dialect();
     let row = tx
         .fetch_one(&statement::count_labels(dialect, table, prefixes))
         .await
-        .map_err(failed())?;
+        .about(&table.name)?;
     let number = |at: usize| {
-        row.integer(at)
-            .map(|count| count.unwrap_or_default().unsigned_abs())
-            .map_err(failed())
+        let count = row.integer(at).about(&table.name)?;
+        Ok::<_, KeysError>(count.unwrap_or_default().unsigned_abs())
     };
     for (at, column) in table.columns.iter().enumerate() {
         let first = at * (expected.len() + 1);
@@ -57,8 +55,8 @@ async fn in_table(
         }
         if others > 0 {
             let mut texts = tx.stream(&statement::fetch_others(dialect, table, column, prefixes));
-            while let Some(row) = texts.try_next().await.map_err(failed())? {
-                counted.add(row.bytes(0).map_err(failed())?.unwrap_or_default());
+            while let Some(row) = texts.try_next().await.about(&table.name)? {
+                counted.add(row.bytes(0).about(&table.name)?.unwrap_or_default());
             }
         }
     }
@@ -77,13 +75,10 @@ pub(super) async fn stale(
     for table in &scope.tables {
         let mut tx = database.read().await?;
         let count = statement::count_stale(tx.dialect(), table, &prefixes);
-        let row = tx
-            .fetch_one(&count)
-            .await
-            .map_err(KeysError::sql(&table.name))?;
+        let row = tx.fetch_one(&count).await.about(&table.name)?;
         stale += row
             .integer(0)
-            .map_err(KeysError::sql(&table.name))?
+            .about(&table.name)?
             .unwrap_or_default()
             .unsigned_abs();
     }

@@ -15,7 +15,7 @@ use super::row::{ResealedRow, StaleRow, Unreadable};
 use super::tables::SealedTable;
 use super::{KeysError, RotationContext, state, statement};
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{Dialect, SqlError};
+use crate::database::{Dialect, SqlError, StatementResult};
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::pauses;
@@ -152,7 +152,10 @@ async fn read(
             // Such as a key of SQLite of another storage class, which comes after every key of its
             // column's.
             let fault = format!("the keys do not ascend behind {}", shown(&last.key, &table));
-            return Err(KeysError::sql(&table.name)(SqlError::Decode(fault.into())));
+            return Err(KeysError::Sql {
+                what: table.name,
+                source: SqlError::Decode(fault.into()),
+            });
         }
         after = Some(last.key.clone());
         let count = rows.len() as u64;
@@ -172,22 +175,21 @@ async fn fetch(
     after: Option<&UnitKey>,
     most: u64,
 ) -> Result<Vec<StaleRow>, KeysError> {
-    let failed = || KeysError::sql(&table.name);
     let mut tx = context.database.read().await?;
     let dialect = tx.dialect();
     let mut found = tx.stream(&statement::fetch_stale(dialect, table, active, after, most));
     let (mut rows, mut bytes) = (Vec::new(), 0);
     while bytes < BATCH_BYTES {
-        let Some(row) = found.try_next().await.map_err(failed())? else {
+        let Some(row) = found.try_next().await.about(&table.name)? else {
             break;
         };
-        let key = UnitKey::read_any(&row, &table.key).map_err(failed())?;
+        let key = UnitKey::read_any(&row, &table.key).about(&table.name)?;
         let width = table.key.len();
         let text = |at: usize| row.bytes(width + at).map(|text| text.map(<[u8]>::to_vec));
         let texts = (0..table.columns.len())
             .map(text)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(failed())?;
+            .about(&table.name)?;
         let row = StaleRow { key, texts };
         bytes += text_bytes(&row);
         rows.push(row);
@@ -267,22 +269,21 @@ async fn write_batch(
     table: &SealedTable,
     batch: &SealedBatch,
 ) -> Result<u64, KeysError> {
-    let failed = || KeysError::sql(&table.name);
     let mut tx = fence.begin().await?;
     let dialect = tx.dialect();
     let mut rewritten = 0;
     if dialect == Dialect::Postgres {
         tx.fetch(statement::force_index_lookups())
             .await
-            .map_err(failed())?;
+            .about(&table.name)?;
     }
     for update in statement::updates(dialect, table, &batch.rows) {
-        rewritten += tx.execute(&update).await.map_err(failed())?;
+        rewritten += tx.execute(&update).await.about(&table.name)?;
     }
     let now_ns = context.clock.now_ns();
     state::advance(&mut tx, table, &batch.last, rewritten, now_ns).await?;
     fault::point(fault::BEFORE_ROTATION_BATCH);
-    tx.commit().await.map_err(failed())?;
+    tx.commit().await.about(&table.name)?;
     fault::point(fault::AFTER_ROTATION_BATCH);
     Ok(rewritten)
 }

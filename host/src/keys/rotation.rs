@@ -9,7 +9,7 @@ use super::rewrite::{self, RewriteSummary};
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
 use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
-use crate::database::{Database, Transaction, schema};
+use crate::database::{Database, StatementResult, Transaction, schema};
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 use crate::progress::Counted;
@@ -107,7 +107,7 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
     }
     let fresh = !schema::exists(&mut tx, "configurations")
         .await
-        .map_err(KeysError::sql("configurations"))?;
+        .about("configurations")?;
     drop(tx);
     if fresh {
         return Ok(true);
@@ -137,9 +137,7 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
     state::write_underway(&mut tx, &underway).await?;
     state::delete_label(&mut tx).await?;
     fault::point(fault::BEFORE_ROTATION);
-    tx.commit()
-        .await
-        .map_err(KeysError::sql("the encryption key label"))?;
+    tx.commit().await.about("the encryption key label")?;
     fault::point(fault::AFTER_ROTATION_BEGIN);
     Ok(true)
 }
@@ -150,7 +148,7 @@ async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), K
     for table in state::tables() {
         if !schema::exists(&mut tx, &table.name)
             .await
-            .map_err(KeysError::sql(&table.name))?
+            .about(&table.name)?
         {
             statements.push(schema::create_table(tx.dialect(), &table, &table.name));
         }
@@ -246,9 +244,7 @@ async fn pass(
     }
     let mut tx = fence.begin().await?;
     state::delete_cursors(&mut tx).await?;
-    tx.commit()
-        .await
-        .map_err(KeysError::sql("the cursors of the rotation"))?;
+    tx.commit().await.about("the cursors of the rotation")?;
     Ok(summary)
 }
 
@@ -270,7 +266,7 @@ async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), Key
     let mut tx = context.database.read().await?;
     let has_table = schema::exists(&mut tx, "configurations")
         .await
-        .map_err(KeysError::sql("configurations"))?;
+        .about("configurations")?;
     drop(tx);
     if !has_table {
         return Ok(());
@@ -278,9 +274,7 @@ async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), Key
     let mut tx = fence.begin().await?;
     state::write_label(&mut tx, context.keyring.active_label()).await?;
     fault::point(fault::BEFORE_LABEL_COMMIT);
-    tx.commit()
-        .await
-        .map_err(KeysError::sql("the encryption key label"))?;
+    tx.commit().await.about("the encryption key label")?;
     fault::point(fault::AFTER_LABEL);
     Ok(())
 }

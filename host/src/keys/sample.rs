@@ -17,7 +17,7 @@ use serde::Serialize;
 
 use super::tables::SealedTable;
 use super::{KeysError, SealedScope, state, statement};
-use crate::database::{Database, Transaction, schema};
+use crate::database::{Database, StatementResult, Transaction, schema};
 
 /// Rows sampled at each end of a table. Cheap, and enough that single damaged records do not look
 /// like a wrong key.
@@ -121,12 +121,9 @@ async fn try_rows(
 ) -> Result<(), KeysError> {
     let mut rows = tx.stream(&statement::fetch_end(table, order, ROWS));
     // Streamed: a unit in quarantine may be large.
-    while let Some(row) = rows.try_next().await.map_err(KeysError::sql(&table.name))? {
+    while let Some(row) = rows.try_next().await.about(&table.name)? {
         for at in 0..table.columns.len() {
-            let text = row
-                .bytes(at)
-                .map_err(KeysError::sql(&table.name))?
-                .unwrap_or_default();
+            let text = row.bytes(at).about(&table.name)?.unwrap_or_default();
             try_text(keyring, &table.name, text, tried);
         }
     }

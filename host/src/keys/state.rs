@@ -9,7 +9,7 @@ use bbs_lens::layout::schema::{ColumnType, Table};
 
 use super::KeysError;
 use super::tables::SealedTable;
-use crate::database::{SqlError, Transaction, schema, sql, upsert};
+use crate::database::{StatementResult, Transaction, schema, sql, upsert};
 use crate::migrate::own_table;
 use crate::rows::UnitKey;
 
@@ -60,15 +60,8 @@ pub fn tables() -> [Table; 2] {
     ]
 }
 
-fn failed(what: &'static str) -> impl FnOnce(SqlError) -> KeysError {
-    move |source| KeysError::Sql {
-        what: what.to_owned(),
-        source,
-    }
-}
-
 async fn exists(tx: &mut Transaction, table: &'static str) -> Result<bool, KeysError> {
-    schema::exists(tx, table).await.map_err(failed(table))
+    Ok(schema::exists(tx, table).await.about(table)?)
 }
 
 /// The label of the key that everything is sealed under; none during a rotation or without the
@@ -80,15 +73,16 @@ pub(super) async fn label(tx: &mut Transaction) -> Result<Option<String>, KeysEr
     let row = tx
         .fetch_optional(sql("SELECT value FROM configurations WHERE id = ?").bind(LABEL))
         .await;
-    let Some(row) = row.map_err(failed(LABEL))? else {
+    let Some(row) = row.about(LABEL)? else {
         return Ok(None);
     };
-    Ok(row.text(0).map_err(failed(LABEL))?.map(str::to_owned))
+    Ok(row.text(0).about(LABEL)?.map(str::to_owned))
 }
 
 pub(super) async fn delete_label(tx: &mut Transaction) -> Result<(), KeysError> {
     let delete = sql("DELETE FROM configurations WHERE id = ?").bind(LABEL);
-    tx.execute(delete).await.map(drop).map_err(failed(LABEL))
+    tx.execute(delete).await.about(LABEL)?;
+    Ok(())
 }
 
 /// Writes the label and deletes the state of the rotation, which is then complete.
@@ -98,12 +92,11 @@ pub(super) async fn write_label(tx: &mut Transaction, label: &str) -> Result<(),
         [("id", LABEL.into())],
         [("value", label.into())],
     );
-    tx.execute(&written).await.map_err(failed(LABEL))?;
+    tx.execute(&written).await.about(LABEL)?;
     delete_cursors(tx).await?;
-    tx.execute(sql("DELETE FROM bbs_key_rotation"))
-        .await
-        .map(drop)
-        .map_err(failed(ROTATION))
+    let delete = sql("DELETE FROM bbs_key_rotation");
+    tx.execute(delete).await.about(ROTATION)?;
+    Ok(())
 }
 
 pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationState>, KeysError> {
@@ -113,18 +106,14 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationStat
     let select = sql(
         "SELECT label, labels, data_version, started_at_ns, moved_at_ns, rewritten FROM bbs_key_rotation WHERE id = 1",
     );
-    let Some(row) = tx.fetch_optional(select).await.map_err(failed(ROTATION))? else {
+    let Some(row) = tx.fetch_optional(select).await.about(ROTATION)? else {
         return Ok(None);
     };
-    let text = |at: usize| {
-        row.text(at)
-            .map(Option::unwrap_or_default)
-            .map_err(failed(ROTATION))
-    };
+    let text = |at: usize| row.text(at).map(Option::unwrap_or_default).about(ROTATION);
     let number = |at: usize| {
         row.integer(at)
             .map(Option::unwrap_or_default)
-            .map_err(failed(ROTATION))
+            .about(ROTATION)
     };
     let labels = text(1)?;
     let labels =
@@ -161,10 +150,8 @@ pub(super) async fn write_underway(
             ("rewritten", signed(underway.rewritten).into()),
         ],
     );
-    tx.execute(&written)
-        .await
-        .map(drop)
-        .map_err(failed(ROTATION))
+    tx.execute(&written).await.about(ROTATION)?;
+    Ok(())
 }
 
 /// Moves a table's cursor past a batch and adds to the rows rewritten.
@@ -180,40 +167,32 @@ pub(super) async fn advance(
         [("table_name", table.name.as_str().into())],
         [("last_key", last.to_json(&table.key).into())],
     );
-    tx.execute(&cursor).await.map_err(failed(CURSOR))?;
+    tx.execute(&cursor).await.about(CURSOR)?;
     let moved =
         sql("UPDATE bbs_key_rotation SET rewritten = rewritten + ?, moved_at_ns = ? WHERE id = 1")
             .bind(i64::try_from(rewritten).unwrap_or(i64::MAX))
             .bind(now_ns);
-    tx.execute(moved).await.map(drop).map_err(failed(ROTATION))
+    tx.execute(moved).await.about(ROTATION)?;
+    Ok(())
 }
 
 pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<Cursor>, KeysError> {
     if !exists(tx, CURSOR).await? {
         return Ok(Vec::new());
     }
-    let rows = tx
-        .fetch(sql(
-            "SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name",
-        ))
-        .await;
-    let rows = rows.map_err(failed(CURSOR))?;
-    let cursor = |row: &crate::database::Row| {
-        let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-        Ok(Cursor {
-            table: text(0)?,
-            last_key: text(1)?,
-        })
-    };
-    rows.iter()
-        .map(cursor)
-        .collect::<Result<_, _>>()
-        .map_err(failed(CURSOR))
+    let select = sql("SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name");
+    let mut cursors = Vec::new();
+    for row in tx.fetch(select).await.about(CURSOR)? {
+        cursors.push(Cursor {
+            table: row.text(0).about(CURSOR)?.unwrap_or_default().to_owned(),
+            last_key: row.text(1).about(CURSOR)?.unwrap_or_default().to_owned(),
+        });
+    }
+    Ok(cursors)
 }
 
 pub(super) async fn delete_cursors(tx: &mut Transaction) -> Result<(), KeysError> {
-    tx.execute(sql("DELETE FROM bbs_key_rotation_table"))
-        .await
-        .map(drop)
-        .map_err(failed(CURSOR))
+    let delete = sql("DELETE FROM bbs_key_rotation_table");
+    tx.execute(delete).await.about(CURSOR)?;
+    Ok(())
 }

@@ -182,9 +182,10 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
             digest,
         });
     }
-    let residue = match state::exists(&mut reader, RESIDUE).await? {
-        true => state::count(&mut reader, RESIDUE).await?.unsigned_abs(),
-        false => 0,
+    let residue = if state::exists(&mut reader, RESIDUE).await? {
+        state::count(&mut reader, RESIDUE).await?.unsigned_abs()
+    } else {
+        0
     };
     let entries = quarantine::entries(&mut reader).await?;
     let quarantined = entries.iter().filter(|entry| !entry.stopped).count() as u64;

@@ -119,7 +119,7 @@ pub enum BuildError {
         folder: PathBuf,
         source: std::io::Error,
     },
-    #[error("the component built from {} is not a module that this host can use", .crate_folder.display())]
+    #[error("the component built from {} cannot be loaded by this host; correct its source and build again", .crate_folder.display())]
     Module {
         crate_folder: PathBuf,
         source: ModuleError,

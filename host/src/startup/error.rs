@@ -44,7 +44,7 @@ pub enum StartupError {
     Keyring(#[from] KeyringError),
     #[error("the sandbox for modules cannot start")]
     Sandbox(#[from] SandboxError),
-    #[error("the folders of modules cannot be found")]
+    #[error("the folders of modules that the configuration names cannot be used")]
     Folders(#[from] ModuleFoldersError),
     #[error("the modules in {} cannot be used", .folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "))]
     Catalog {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use backon::Retryable;
 
 use super::{Prepared, StartupError};
+use crate::database::StatementResult;
 use crate::etcd::client::EtcdClient;
 use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState, MarkOutcome};
 use crate::lock::fence::Fence;
@@ -168,7 +169,8 @@ impl Prepared {
     async fn record_import(&self, fence: &Fence, phase: ImportPhase) -> Result<(), StartupError> {
         let mut tx = fence.begin().await?;
         import::write_phase(&mut tx, phase).await?;
-        Ok(tx.commit().await.map_err(import::failed)?)
+        let committed = tx.commit().await.about("bbs_import");
+        Ok(committed.map_err(ImportError::from)?)
     }
 
     /// Marks etcd once it can be reached, while the API is served.

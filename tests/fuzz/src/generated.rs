@@ -228,15 +228,16 @@ impl<'a> Generator<'a> {
             } else {
                 own.name()
             },
-            position: match own.flag() {
-                true => CatalogPosition::Migration {
+            position: if own.flag() {
+                CatalogPosition::Migration {
                     version: own.number().into(),
                     follows: own.flag().then(|| own.number().into()),
-                },
-                false => CatalogPosition::Translator {
+                }
+            } else {
+                CatalogPosition::Translator {
                     serves: ApiVersion::new(own.number(), own.number()),
                     onto: ApiVersion::new(own.number(), own.number()),
-                },
+                }
             },
         };
         CatalogContent {

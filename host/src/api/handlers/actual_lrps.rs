@@ -2,53 +2,37 @@
 
 use bbs_model::actual_lrp::ActualLrpFilter;
 
-use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Service, proto, wire};
+use super::{HandlerCall, HandlerResult, Message, NativeVersion, Page, Service, proto, wire};
 use crate::api::methods::ActualLrpChange;
 use crate::domain::{actual_lrps, evacuation};
 
-pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let request: proto::ActualLrPsRequest = call.decode()?;
     let process_guids =
         Vec::from_iter((!request.process_guid.is_empty()).then_some(request.process_guid));
-    let domain = request.domain;
-    let cell_id = request.cell_id;
-    let index = request.index;
-    filtered(
-        page,
-        ActualLrpFilter {
-            domain,
-            cell_id,
-            process_guids,
-            index,
-        },
-        call.version,
-    )
-    .await
+    let filter = ActualLrpFilter {
+        domain: request.domain,
+        cell_id: request.cell_id,
+        process_guids,
+        index: request.index,
+    };
+    filtered(page, filter, call.version).await
 }
 
-pub(super) async fn list_by_process_guids(
-    page: &mut Page,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
-    let process_guids = call
-        .valid::<proto::ActualLrPsByProcessGuidsRequest>()?
-        .process_guids;
-    filtered(
-        page,
-        ActualLrpFilter {
-            process_guids,
-            ..Default::default()
-        },
-        call.version,
-    )
-    .await
+pub(super) async fn list_by_process_guids(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
+    let request: proto::ActualLrPsByProcessGuidsRequest = call.valid()?;
+    let filter = ActualLrpFilter {
+        process_guids: request.process_guids,
+        ..Default::default()
+    };
+    filtered(page, filter, call.version).await
 }
 
 async fn filtered(
     page: &mut Page,
     filter: ActualLrpFilter,
     version: NativeVersion,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     let lrps = actual_lrps::list(page, &filter).await?;
     let actual_lrps = lrps
         .into_iter()
@@ -66,7 +50,7 @@ pub(super) async fn change(
     service: &Service,
     method: ActualLrpChange,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     match method {
         ActualLrpChange::Claim => {
             let request: proto::ClaimActualLrpRequest = call.valid()?;
@@ -92,22 +76,13 @@ pub(super) async fn change(
             let instance = request
                 .actual_lrp_instance_key
                 .map(|key| wire::instance_key_from(Some(key)));
-            actual_lrps::remove(
-                service,
-                &request.process_guid,
-                request.index,
-                instance.as_ref(),
-            )
-            .await?;
+            let instance = instance.as_ref();
+            actual_lrps::remove(service, &request.process_guid, request.index, instance).await?;
         }
         ActualLrpChange::Retire => {
             let request: proto::RetireActualLrpRequest = call.valid()?;
-            actual_lrps::retire(
-                service,
-                &wire::lrp_key_from(request.actual_lrp_key),
-                call.trace_id,
-            )
-            .await?;
+            let key = wire::lrp_key_from(request.actual_lrp_key);
+            actual_lrps::retire(service, &key, call.trace_id).await?;
         }
         ActualLrpChange::RemoveEvacuating => {
             let request: proto::RemoveEvacuatingActualLrpRequest = call.valid()?;

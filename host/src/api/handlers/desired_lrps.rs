@@ -1,8 +1,12 @@
 //! Calls about desired LRPs, whole and in parts.
 
+use bbs_model::Text;
 use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
 
-use super::{DomainError, HandlerCall, Message, NativeVersion, Page, Reader, Service, proto, wire};
+use super::{
+    DomainError, HandlerCall, HandlerResult, Message, NativeVersion, Page, Reader, Service, proto,
+    wire,
+};
 use crate::api::methods::DesiredLrpChange;
 use crate::domain::validation::{self, Validate};
 use crate::domain::{desired_lrps, lrp_updates};
@@ -10,23 +14,20 @@ use crate::domain::{desired_lrps, lrp_updates};
 /// Diego's BBS would panic.
 const NO_UPDATE: &str = "Invalid field: update";
 
-pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
-    let desired_lrps = lrps
-        .into_iter()
-        .map(|lrp| wire::desired_lrp_to(lrp, call.version))
-        .collect();
-    Ok(proto::DesiredLrPsResponse {
-        error: None,
-        desired_lrps,
-    }
-    .encode_to_vec())
+    Ok(lrps_to(lrps, |lrp| wire::desired_lrp_to(lrp, call.version)))
 }
 
-pub(super) async fn scheduling_infos(
-    page: &mut Page,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+fn lrps_to<T>(lrps: Vec<T>, lrp_to: impl FnMut(T) -> proto::DesiredLrp) -> Vec<u8> {
+    proto::DesiredLrPsResponse {
+        error: None,
+        desired_lrps: lrps.into_iter().map(lrp_to).collect(),
+    }
+    .encode_to_vec()
+}
+
+pub(super) async fn scheduling_infos(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let infos = desired_lrps::scheduling_infos(page, &filter_of_infos(call)?).await?;
     Ok(scheduling_infos_to(infos, call.version))
 }
@@ -34,7 +35,7 @@ pub(super) async fn scheduling_infos(
 pub(super) async fn scheduling_infos_of_definitions(
     page: &mut Page,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     let infos =
         desired_lrps::scheduling_infos_of_definitions(page, &filter_of_infos(call)?).await?;
     Ok(scheduling_infos_to(infos, call.version))
@@ -60,35 +61,20 @@ fn scheduling_infos_to(infos: Vec<SchedulingInfo>, version: NativeVersion) -> Ve
     .encode_to_vec()
 }
 
-pub(super) async fn routing_infos(
-    page: &mut Page,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn routing_infos(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let process_guids = call.decode::<proto::DesiredLrPsRequest>()?.process_guids;
     let filter = DesiredLrpFilter {
         process_guids,
         ..Default::default()
     };
     let infos = desired_lrps::routing_infos(page, &filter).await?;
-    let desired_lrps = infos
-        .into_iter()
-        .map(|info| wire::routing_info_to(info, call.version))
-        .collect();
-    Ok(proto::DesiredLrPsResponse {
-        error: None,
-        desired_lrps,
-    }
-    .encode_to_vec())
+    Ok(lrps_to(infos, |info| {
+        wire::routing_info_to(info, call.version)
+    }))
 }
 
-pub(super) async fn scheduling_info(
-    reader: &mut Reader,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
-    let process_guid = call
-        .valid::<proto::DesiredLrpByProcessGuidRequest>()?
-        .process_guid;
-    let info = desired_lrps::scheduling_info(reader, &process_guid).await?;
+pub(super) async fn scheduling_info(reader: &mut Reader, call: HandlerCall<'_>) -> HandlerResult {
+    let info = desired_lrps::scheduling_info(reader, &process_guid(call)?).await?;
     let desired_lrp_scheduling_info = Some(wire::scheduling_info_to(info, call.version));
     Ok(proto::DesiredLrpSchedulingInfoByProcessGuidResponse {
         error: None,
@@ -100,27 +86,14 @@ pub(super) async fn scheduling_info(
 pub(super) async fn scheduling_infos_of(
     reader: &mut Reader,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
-    let process_guid = call
-        .valid::<proto::DesiredLrpByProcessGuidRequest>()?
-        .process_guid;
-    Ok(scheduling_infos_to(
-        desired_lrps::scheduling_infos_of(reader, &process_guid).await?,
-        call.version,
-    ))
+) -> HandlerResult {
+    let infos = desired_lrps::scheduling_infos_of(reader, &process_guid(call)?).await?;
+    Ok(scheduling_infos_to(infos, call.version))
 }
 
-pub(super) async fn get(
-    reader: &mut Reader,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
-    let process_guid = call
-        .valid::<proto::DesiredLrpByProcessGuidRequest>()?
-        .process_guid;
-    let desired_lrp = Some(wire::desired_lrp_to(
-        desired_lrps::get(reader, &process_guid).await?,
-        call.version,
-    ));
+pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> HandlerResult {
+    let lrp = desired_lrps::get(reader, &process_guid(call)?).await?;
+    let desired_lrp = Some(wire::desired_lrp_to(lrp, call.version));
     Ok(proto::DesiredLrpResponse {
         error: None,
         desired_lrp,
@@ -128,12 +101,17 @@ pub(super) async fn get(
     .encode_to_vec())
 }
 
+fn process_guid(call: HandlerCall<'_>) -> Result<Text, DomainError> {
+    let request: proto::DesiredLrpByProcessGuidRequest = call.valid()?;
+    Ok(request.process_guid)
+}
+
 /// The answer holds only an error, if there is one.
 pub(super) async fn change(
     service: &Service,
     method: DesiredLrpChange,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     match method {
         DesiredLrpChange::Desire => {
             let request = desire_request(call)?;

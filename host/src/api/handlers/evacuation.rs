@@ -1,7 +1,9 @@
 //! Calls of a cell that is being evacuated. Each answer says whether to keep the container, also
 //! when it has an error.
 
-use super::{DomainError, HandlerCall, Message, Name, Service, Validate, errors, proto, wire};
+use super::{
+    DomainError, HandlerCall, HandlerResult, Message, Name, Service, Validate, errors, proto, wire,
+};
 use crate::api::methods::EvacuationCall;
 use crate::domain::evacuation::{self, EvacuationAnswer};
 
@@ -9,7 +11,7 @@ pub(super) async fn call(
     service: &Service,
     method: EvacuationCall,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     let answer = match method {
         EvacuationCall::Claimed => claimed(service, call).await,
         EvacuationCall::Running => running(service, call).await,

@@ -1,13 +1,10 @@
 //! Calls about the definitions of a desired LRP and its update. The calls that begin and end
 //! updates are with those that change desired LRPs.
 
-use super::{DomainError, HandlerCall, Message, Reader, Service, proto, wire};
+use super::{HandlerCall, HandlerResult, Message, Reader, Service, proto, wire};
 use crate::domain::lrp_updates;
 
-pub(super) async fn definitions(
-    reader: &mut Reader,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn definitions(reader: &mut Reader, call: HandlerCall<'_>) -> HandlerResult {
     let process_guid = call.valid::<proto::LrpDefinitionsRequest>()?.process_guid;
     let definitions = wire::definitions_to(lrp_updates::definitions(reader, &process_guid).await?);
     Ok(proto::LrpDefinitionsResponse {
@@ -21,7 +18,7 @@ pub(super) async fn status(
     service: &Service,
     reader: &mut Reader,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     let process_guid = call
         .valid::<proto::DesiredLrpUpdateStatusRequest>()?
         .process_guid;

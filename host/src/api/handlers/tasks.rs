@@ -2,11 +2,11 @@
 
 use bbs_model::task::{End, TaskFilter};
 
-use super::{DomainError, HandlerCall, Message, Page, Reader, Service, proto, wire};
+use super::{DomainError, HandlerCall, HandlerResult, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::TaskChange;
 use crate::domain::tasks;
 
-pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;
     let tasks = tasks::list(page, &TaskFilter { domain, cell_id }).await?;
     Ok(proto::TasksResponse {
@@ -16,10 +16,7 @@ pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> Result<Vec<u
     .encode_to_vec())
 }
 
-pub(super) async fn get(
-    reader: &mut Reader,
-    call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+pub(super) async fn get(reader: &mut Reader, call: HandlerCall<'_>) -> HandlerResult {
     let guid = call.valid::<proto::TaskByGuidRequest>()?.task_guid;
     let task = Some(wire::task_to(tasks::get(reader, &guid).await?));
     Ok(proto::TaskResponse { error: None, task }.encode_to_vec())
@@ -30,7 +27,7 @@ pub(super) async fn change(
     service: &Service,
     method: TaskChange,
     call: HandlerCall<'_>,
-) -> Result<Vec<u8>, DomainError> {
+) -> HandlerResult {
     match method {
         TaskChange::Desire => desire(service, call).await?,
         TaskChange::Start => {

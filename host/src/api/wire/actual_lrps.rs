@@ -46,20 +46,17 @@ pub(in crate::api) fn started_from(request: proto::StartActualLrpRequest) -> Con
     }
 }
 
+/// As [`started_from`]: a request of the same parts.
 pub(in crate::api) fn evacuated_from(request: proto::EvacuateRunningActualLrpRequest) -> Container {
-    Container {
-        key: lrp_key_from(request.actual_lrp_key),
-        instance: instance_key_from(request.actual_lrp_instance_key),
-        net_info: request.actual_lrp_net_info.unwrap_or_default(),
-        internal_routes: hostnames_from(request.actual_lrp_internal_routes),
-        metric_tags: request
-            .metric_tags
-            .into_iter()
-            .map(|entry| (entry.key, entry.value))
-            .collect(),
-        routable: is_routable(request.routable),
+    started_from(proto::StartActualLrpRequest {
+        actual_lrp_key: request.actual_lrp_key,
+        actual_lrp_instance_key: request.actual_lrp_instance_key,
+        actual_lrp_net_info: request.actual_lrp_net_info,
+        actual_lrp_internal_routes: request.actual_lrp_internal_routes,
+        metric_tags: request.metric_tags,
+        routable: request.routable,
         availability_zone: request.availability_zone,
-    }
+    })
 }
 
 fn hostnames_from(routes: Vec<proto::ActualLrpInternalRoute>) -> Vec<Text> {

@@ -1,9 +1,10 @@
 //! The JSON or YAML that a user gives a command, as a message of the API.
 
 use std::io::{self, Read};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use bbs_client::json::{self, JsonError, JsonMessage};
+use clap::Args;
 use serde_json::Value;
 
 use crate::files;
@@ -18,12 +19,12 @@ pub(in crate::cli) enum MessageFileError {
     Read { path: PathBuf, source: io::Error },
     #[error("standard input has more than {} bytes", files::TEXT_BYTES)]
     TooLarge,
-    #[error("{} is not valid JSON", .path.display())]
+    #[error("{} is not valid JSON; correct it at the place named below", .path.display())]
     Json {
         path: PathBuf,
         source: serde_json::Error,
     },
-    #[error("{} is not valid YAML", .path.display())]
+    #[error("{} is not valid YAML; correct it at the place named below", .path.display())]
     Yaml {
         path: PathBuf,
         source: Box<serde_saphyr::Error>,
@@ -32,52 +33,65 @@ pub(in crate::cli) enum MessageFileError {
     Form { path: PathBuf, fault: JsonError },
 }
 
-/// Reads a message in Diego's JSON form from a file of JSON or YAML, or from standard input.
-///
-/// # Errors
-/// The file cannot be read, is neither, or has a field that the message does not have.
-pub(in crate::cli) fn message<M: JsonMessage>(path: &Path) -> Result<M, MessageFileError> {
-    let shown = if path.as_os_str() == STANDARD_INPUT {
-        Path::new("standard input")
-    } else {
-        path
-    };
-    let value = value(path, shown)?;
-    json::from_value(value).map_err(|fault| MessageFileError::Form {
-        path: shown.to_owned(),
-        fault,
-    })
+/// The file of a message.
+#[derive(Debug, Args)]
+pub(in crate::cli) struct MessageFile {
+    /// The file, JSON or YAML; `-` is standard input.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
 }
 
-fn value(path: &Path, shown: &Path) -> Result<Value, MessageFileError> {
-    let owned = || shown.to_owned();
-    let is_stdin = path.as_os_str() == STANDARD_INPUT;
-    let text = if is_stdin {
-        standard_input()
-    } else {
-        files::read_text(path)
-    };
-    let text = text.map_err(|source| MessageFileError::Read {
-        path: owned(),
-        source,
-    })?;
-    if text.len() as u64 > files::TEXT_BYTES {
-        return Err(MessageFileError::TooLarge);
+impl MessageFile {
+    /// The path of the file, or the name of standard input.
+    pub(in crate::cli) fn path(&self) -> PathBuf {
+        if self.is_stdin() {
+            PathBuf::from("standard input")
+        } else {
+            self.file.clone()
+        }
     }
-    let is_json = path
-        .extension()
-        .is_some_and(|extension| extension == "json")
-        || is_stdin && text.trim_start().starts_with('{');
-    if is_json {
-        serde_json::from_str(&text).map_err(|source| MessageFileError::Json {
-            path: owned(),
-            source,
+
+    fn is_stdin(&self) -> bool {
+        self.file.as_os_str() == STANDARD_INPUT
+    }
+
+    /// Reads a message in Diego's JSON form from a file of JSON or YAML, or from standard input.
+    ///
+    /// # Errors
+    /// The file cannot be read, is neither, or has a field that the message does not have.
+    pub(in crate::cli) fn message<M: JsonMessage>(&self) -> Result<M, MessageFileError> {
+        json::from_value(self.value()?).map_err(|fault| MessageFileError::Form {
+            path: self.path(),
+            fault,
         })
-    } else {
-        serde_saphyr::from_str(&text).map_err(|source| MessageFileError::Yaml {
-            path: owned(),
-            source: Box::new(source),
-        })
+    }
+
+    fn value(&self) -> Result<Value, MessageFileError> {
+        let path = self.path();
+        let text = if self.is_stdin() {
+            standard_input()
+        } else {
+            files::read_text(&path)
+        };
+        let text = match text {
+            Ok(text) if text.len() as u64 > files::TEXT_BYTES => {
+                return Err(MessageFileError::TooLarge);
+            }
+            Ok(text) => text,
+            Err(source) => return Err(MessageFileError::Read { path, source }),
+        };
+        let is_json = path
+            .extension()
+            .is_some_and(|extension| extension == "json")
+            || self.is_stdin() && text.trim_start().starts_with('{');
+        if is_json {
+            serde_json::from_str(&text).map_err(|source| MessageFileError::Json { path, source })
+        } else {
+            serde_saphyr::from_str(&text).map_err(|source| MessageFileError::Yaml {
+                path,
+                source: Box::new(source),
+            })
+        }
     }
 }
 
@@ -101,7 +115,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();
-        message(&path)
+        MessageFile { file: path }.message()
     }
 
     #[test]
@@ -134,9 +148,8 @@ mod tests {
             let error = read(name, text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
         }
-        let error = message::<models::DesiredLrp>(Path::new("absent.yaml"))
-            .unwrap_err()
-            .to_string();
-        assert_eq!(error, "cannot read absent.yaml");
+        let file = "absent.yaml".into();
+        let error = MessageFile { file }.message::<models::DesiredLrp>();
+        assert_eq!(error.unwrap_err().to_string(), "cannot read absent.yaml");
     }
 }

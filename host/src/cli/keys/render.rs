@@ -3,13 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use crate::cli::output::push_line as line;
 use crate::keys::{KeysStatus, Rotated};
 use crate::printable;
-
-/// `writeln!` into a string, which cannot fail.
-macro_rules! line {
-    ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
-}
 
 fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
     labels
@@ -28,20 +24,17 @@ pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> S
         "Active     {}: new records are sealed with it",
         status.active
     );
-    line!(
-        out,
-        "Known      {}",
-        joined(status.known.iter().map(String::as_str))
-    );
+    let known = joined(status.known.iter().map(String::as_str));
+    line!(out, "Known      {known}");
     if let Some(rotation) = &status.rotation {
         let rate = rotation
             .rows_per_second
-            .map(|rate| format!(", {rate:.0}/s"))
-            .unwrap_or_default();
+            .map(|rate| format!(", {rate:.0}/s"));
+        let rate = rate.unwrap_or_default();
         let tables: Vec<_> = rotation
             .cursors
             .iter()
-            .map(|cursor| cursor.table.as_str())
+            .map(|cursor| &*cursor.table)
             .collect();
         let at = if tables.is_empty() {
             String::new()
@@ -85,13 +78,9 @@ fn table(status: &KeysStatus) -> String {
         row.extend(nameless.then(|| place.nameless.to_string()));
         rows.push(row);
     }
+    let width = |at: usize| rows.iter().map(|row| row[at].chars().count()).max();
     let widths: Vec<_> = (0..rows[0].len())
-        .map(|at| {
-            rows.iter()
-                .map(|row| row[at].chars().count())
-                .max()
-                .unwrap_or(0)
-        })
+        .map(|at| width(at).unwrap_or(0))
         .collect();
     let mut out = String::new();
     for row in rows {

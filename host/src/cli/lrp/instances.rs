@@ -2,36 +2,25 @@
 
 use bbs_client::{json, methods, models};
 
-use super::super::bbs::{columns, explained, printable};
+use super::super::bbs::{CalledBbs, explained, printable};
+use super::super::output::{self, table};
 use super::{ListedInstances, call_newest};
-use crate::clock::date_and_time;
 
-const NS_PER_S: i64 = 1_000_000_000;
-
-pub(super) async fn list(
-    ListedInstances {
-        process_guid,
-        domain,
-        cell,
-        form,
-        bbs,
-    }: ListedInstances,
-) -> anyhow::Result<()> {
+pub(super) async fn list(listed: ListedInstances, bbs: CalledBbs) -> anyhow::Result<()> {
     let filter = models::ActualLrPsRequest {
-        domain: domain.into(),
-        cell_id: cell.into(),
-        process_guid: process_guid.into(),
+        domain: listed.domain.unwrap_or_default().into(),
+        cell_id: listed.cell.unwrap_or_default().into(),
+        process_guid: listed.process_guid.unwrap_or_default().into(),
         index: None,
     };
-    let rows = call_newest(&bbs.client()?, methods::ACTUAL_LRPS, &filter)
+    let rows = call_newest(&bbs.client, methods::ACTUAL_LRPS, &filter)
         .await
         .map_err(explained)?
         .actual_lrps;
-    form.print(&json::to_values(&rows), || match &rows[..] {
+    bbs.form.print(&json::to_values(&rows), || match &rows[..] {
         [] => "There are no such instances.\n".to_owned(),
         rows => text(rows),
-    })?;
-    Ok(())
+    })
 }
 
 /// The table of instances, in the order of their LRPs and indices.
@@ -49,19 +38,17 @@ pub(super) fn text(rows: &[models::ActualLrp]) -> String {
         "ADDRESS",
         "SINCE",
         "DEFINITION",
-    ]
-    .map(str::to_owned);
-    let lines = std::iter::once(heads.to_vec()).chain(rows.into_iter().map(line));
-    columns(&lines.collect::<Vec<_>>())
+    ];
+    table(heads, rows.into_iter().map(line))
 }
 
-fn line(row: &models::ActualLrp) -> Vec<String> {
+fn line(row: &models::ActualLrp) -> [String; 6] {
     let key = row.actual_lrp_key.clone().unwrap_or_default();
     let cell = row
         .actual_lrp_instance_key
         .as_ref()
         .map(|instance| printable(&instance.cell_id));
-    vec![
+    [
         format!("{}/{}", printable(&key.process_guid), key.index),
         state(row),
         cell.unwrap_or_default(),
@@ -115,7 +102,7 @@ pub(super) fn time(ns: i64) -> String {
     if ns == 0 {
         String::new()
     } else {
-        format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S)))
+        output::time(ns)
     }
 }
 

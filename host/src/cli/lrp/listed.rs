@@ -1,46 +1,36 @@
 //! `bbs lrp list` and `bbs lrp show`: desired LRPs beside what runs of them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write;
 
 use bbs_client::{json, methods, models};
 
-use super::super::bbs::{columns, explained, printable};
-use super::{ListedLrps, NamedLrp, call_failed, call_newest, instances};
+use super::super::bbs::{CalledBbs, explained, printable};
+use super::super::output::{details, table};
+use super::{ListedLrps, NamedLrp, about, call_newest, instances};
 
 /// The state of an instance that runs.
 const RUNNING: &[u8] = b"RUNNING";
 
-pub(super) async fn list(ListedLrps { domain, form, bbs }: ListedLrps) -> anyhow::Result<()> {
-    let client = bbs.client()?;
+pub(super) async fn list(listed: ListedLrps, bbs: CalledBbs) -> anyhow::Result<()> {
+    let CalledBbs { client, form } = bbs;
+    let domain = listed.domain.unwrap_or_default();
     let filter = models::DesiredLrPsRequest {
         domain: domain.clone().into(),
         ..Default::default()
     };
     if form.json {
-        let lrps = call_newest(&client, methods::DESIRED_LRPS, &filter)
-            .await
-            .map_err(explained)?
-            .desired_lrps;
-        form.print(&json::to_values(&lrps), String::new)?;
-        return Ok(());
+        let answer = call_newest(&client, methods::DESIRED_LRPS, &filter).await;
+        let lrps = answer.map_err(explained)?.desired_lrps;
+        return form.print(&json::to_values(&lrps), String::new);
     }
-    let infos = client
-        .desired_lrp_scheduling_infos(&filter)
-        .await
-        .map_err(explained)?
-        .desired_lrp_scheduling_infos;
+    let answer = client.desired_lrp_scheduling_infos(&filter).await;
+    let infos = answer.map_err(explained)?.desired_lrp_scheduling_infos;
     let filter = models::ActualLrPsRequest {
         domain: domain.into(),
         ..Default::default()
     };
-    let rows = client
-        .actual_lrps(&filter)
-        .await
-        .map_err(explained)?
-        .actual_lrps;
-    form.print(&(), || text(&infos, &running(&rows)))?;
-    Ok(())
+    let answer = client.actual_lrps(&filter).await.map_err(explained)?;
+    form.print(&(), || text(&infos, &running(&answer.actual_lrps)))
 }
 
 /// The number of instances of each LRP that run, by process guid. One on two cells counts once.
@@ -66,116 +56,91 @@ fn text(infos: &[models::DesiredLrpSchedulingInfo], running: &BTreeMap<&[u8], us
         return "No LRPs are desired. `bbs lrp desire --help` shows how to create one.\n"
             .to_owned();
     }
-    let mut rows = vec![
-        [
-            "PROCESS GUID",
-            "DOMAIN",
-            "RUNNING",
-            "MEMORY",
-            "DISK",
-            "ROOT FS",
-        ]
-        .map(str::to_owned)
-        .to_vec(),
+    let heads = [
+        "PROCESS GUID",
+        "DOMAIN",
+        "RUNNING",
+        "MEMORY",
+        "DISK",
+        "ROOT FS",
     ];
-    for info in infos {
+    let rows = infos.iter().map(|info| {
         let key = info.desired_lrp_key.clone().unwrap_or_default();
         let resource = info.desired_lrp_resource.clone().unwrap_or_default();
         let running = running.get(&key.process_guid[..]).copied().unwrap_or(0);
-        rows.push(vec![
+        [
             printable(&key.process_guid),
             printable(&key.domain),
             format!("{running}/{}", info.instances),
             format!("{} MB", resource.memory_mb),
             format!("{} MB", resource.disk_mb),
             printable(&resource.root_fs),
-        ]);
-    }
-    columns(&rows)
+        ]
+    });
+    table(heads, rows)
 }
 
-pub(super) async fn show(
-    NamedLrp {
-        process_guid,
-        form,
-        bbs,
-    }: NamedLrp,
-) -> anyhow::Result<()> {
-    let client = bbs.client()?;
+pub(super) async fn show(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
+    let CalledBbs { client, form } = bbs;
     let request = models::DesiredLrpByProcessGuidRequest {
-        process_guid: process_guid.clone().into(),
+        process_guid: lrp.process_guid.clone().into(),
     };
-    let answer = call_newest(&client, methods::DESIRED_LRP, &request).await;
-    let lrp = answer
-        .map_err(|error| call_failed(error, &process_guid))?
-        .desired_lrp
-        .unwrap_or_default();
+    let call = call_newest(&client, methods::DESIRED_LRP, &request);
+    let answer = about(&lrp.process_guid, call).await?;
+    let desired = answer.desired_lrp.unwrap_or_default();
     if form.json {
-        form.print(&json::to_value(&lrp), String::new)?;
-        return Ok(());
+        return form.print(&json::to_value(&desired), String::new);
     }
     let filter = models::ActualLrPsRequest {
-        process_guid: process_guid.into(),
+        process_guid: lrp.process_guid.into(),
         ..Default::default()
     };
-    let rows = call_newest(&client, methods::ACTUAL_LRPS, &filter)
-        .await
-        .map_err(explained)?
-        .actual_lrps;
-    form.print(&(), || details(&lrp, &rows))?;
-    Ok(())
+    let answer = call_newest(&client, methods::ACTUAL_LRPS, &filter).await;
+    let rows = answer.map_err(explained)?.actual_lrps;
+    form.print(&(), || text_of(&desired, &rows))
 }
 
-fn details(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
+fn text_of(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
     let running = running(rows)
         .get(&lrp.process_guid[..])
         .copied()
         .unwrap_or(0);
-    let mut out = String::new();
-    let mut line = |name: &str, text: &str| {
-        if !text.is_empty() {
-            // Writing to a string cannot fail.
-            let _ = writeln!(out, "{name:12} {text}");
-        }
+    let update = match printable(&lrp.previous_definition_id) {
+        previous if previous.is_empty() => previous,
+        previous => format!("from the definition {previous}"),
     };
-    line("Process guid", &printable(&lrp.process_guid));
-    line("Domain", &printable(&lrp.domain));
-    line(
-        "Instances",
-        &format!("{} desired, {running} run", lrp.instances),
-    );
-    line("Definition", &printable(&lrp.definition_id));
-    if !lrp.previous_definition_id.is_empty() {
-        line(
-            "Update",
-            &format!(
-                "from the definition {}",
-                printable(&lrp.previous_definition_id)
-            ),
-        );
-    }
-    line("Root fs", &printable(&lrp.root_fs));
-    line(
-        "Action",
-        &lrp.action.as_ref().map(action).unwrap_or_default(),
-    );
-    line(
-        "Monitor",
-        &lrp.monitor.as_ref().map(action).unwrap_or_default(),
-    );
-    line(
-        "Limits",
-        &format!("{} MB of memory, {} MB of disk", lrp.memory_mb, lrp.disk_mb),
-    );
     let ports: Vec<_> = lrp.ports.iter().map(ToString::to_string).collect();
-    line("Ports", &ports.join(", "));
-    for route in lrp.routes.iter().flat_map(|routes| &routes.routes) {
-        line(
+    let limits = format!("{} MB of memory, {} MB of disk", lrp.memory_mb, lrp.disk_mb);
+    let mut lines = vec![
+        ("Process guid", printable(&lrp.process_guid)),
+        ("Domain", printable(&lrp.domain)),
+        (
+            "Instances",
+            format!("{} desired, {running} run", lrp.instances),
+        ),
+        ("Definition", printable(&lrp.definition_id)),
+        ("Update", update),
+        ("Root fs", printable(&lrp.root_fs)),
+        (
+            "Action",
+            lrp.action.as_ref().map(action).unwrap_or_default(),
+        ),
+        (
+            "Monitor",
+            lrp.monitor.as_ref().map(action).unwrap_or_default(),
+        ),
+        ("Limits", limits),
+        ("Ports", ports.join(", ")),
+    ];
+    let routes = lrp.routes.iter().flat_map(|routes| &routes.routes);
+    lines.extend(routes.map(|route| {
+        (
             "Route",
-            &format!("{} {}", printable(&route.key), printable(&route.value)),
-        );
-    }
-    line("Annotation", &printable(&lrp.annotation));
+            format!("{} {}", printable(&route.key), printable(&route.value)),
+        )
+    }));
+    lines.push(("Annotation", printable(&lrp.annotation)));
+    let mut out = details(12, lines);
     if !rows.is_empty() {
         out.push('\n');
         out.push_str(&instances::text(rows));

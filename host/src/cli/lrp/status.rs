@@ -5,60 +5,39 @@ use std::fmt::Write;
 
 use bbs_client::{json, models};
 
-use super::super::bbs::{columns, printable};
+use super::super::bbs::{CalledBbs, printable};
+use super::super::output::{details, table};
 use super::change::status_of;
 use super::instances::time;
 use super::listed::action;
-use super::{NamedLrp, call_failed};
+use super::{NamedLrp, about};
 
-pub(super) async fn status(
-    NamedLrp {
-        process_guid,
-        form,
-        bbs,
-    }: NamedLrp,
-) -> anyhow::Result<()> {
-    let client = bbs.client()?;
-    let status = status_of(&client, &process_guid)
-        .await
-        .map_err(|error| call_failed(error, &process_guid))?;
-    form.print(&json::to_value(&status), || text(&status))?;
-    Ok(())
+pub(super) async fn status(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
+    let status = status_of(&bbs.client, &lrp).await?;
+    bbs.form.print(&json::to_value(&status), || text(&status))
 }
 
 fn text(status: &models::DesiredLrpUpdateStatus) -> String {
-    let mut out = format!("Definition  {}\n", printable(&status.definition_id));
-    let mut line = |name: &str, text: &str| {
-        // Writing to a string cannot fail.
-        let _ = writeln!(out, "{name:11} {text}");
-    };
     let previous = printable(&status.previous_definition_id);
-    match (previous.is_empty(), status.cancelled) {
-        (true, _) => line("Update", "none is under way"),
-        (false, false) => line(
-            "Update",
-            &format!("from {previous}, since {}", time(status.started_at)),
-        ),
-        (false, true) => line(
-            "Update",
-            &format!(
-                "to {previous} is cancelled, since {}",
-                time(status.started_at)
-            ),
-        ),
-    }
-    line("Instances", &counts(status));
-    if !status.halt_reason.is_empty() {
-        line(
-            "Halted",
-            &format!(
-                "since {}: {}",
-                time(status.halted_at),
-                printable(&status.halt_reason)
-            ),
-        );
-    }
-    out
+    let started = time(status.started_at);
+    let update = if previous.is_empty() {
+        "none is under way".to_owned()
+    } else if status.cancelled {
+        format!("to {previous} is cancelled, since {started}")
+    } else {
+        format!("from {previous}, since {started}")
+    };
+    let halted = match printable(&status.halt_reason) {
+        reason if reason.is_empty() => reason,
+        reason => format!("since {}: {reason}", time(status.halted_at)),
+    };
+    let lines = [
+        ("Definition", printable(&status.definition_id)),
+        ("Update", update),
+        ("Instances", counts(status)),
+        ("Halted", halted),
+    ];
+    details(11, lines)
 }
 
 /// The instances of an update by what they run.
@@ -76,58 +55,40 @@ pub(super) fn counts(status: &models::DesiredLrpUpdateStatus) -> String {
     text
 }
 
-pub(super) async fn definitions(
-    NamedLrp {
-        process_guid,
-        form,
-        bbs,
-    }: NamedLrp,
-) -> anyhow::Result<()> {
-    let client = bbs.client()?;
+pub(super) async fn definitions(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
+    let CalledBbs { client, form } = bbs;
     let request = models::LrpDefinitionsRequest {
-        process_guid: process_guid.clone().into(),
+        process_guid: lrp.process_guid.clone().into(),
     };
-    let found = client
-        .lrp_definitions(&request)
-        .await
-        .map_err(|error| call_failed(error, &process_guid))?
-        .definitions;
+    let answer = about(&lrp.process_guid, client.lrp_definitions(&request)).await?;
     if form.json {
-        form.print(&json::to_values(&found), String::new)?;
-        return Ok(());
+        return form.print(&json::to_values(&answer.definitions), String::new);
     }
-    let status = status_of(&client, &process_guid)
-        .await
-        .map_err(|error| call_failed(error, &process_guid))?;
-    form.print(&(), || definitions_text(&found, &status))?;
-    Ok(())
+    let status = status_of(&client, &lrp).await?;
+    form.print(&(), || definitions_text(&answer.definitions, &status))
 }
 
 fn definitions_text(
     found: &[models::ArchivedLrpDefinition],
     status: &models::DesiredLrpUpdateStatus,
 ) -> String {
-    let mut rows = vec![
-        ["DEFINITION", "STATE", "CREATED", "LAST ACTIVE", "ACTION"]
-            .map(str::to_owned)
-            .to_vec(),
-    ];
-    for archived in found {
+    let rows = found.iter().map(|archived| {
         let definition = archived.definition.clone().unwrap_or_default();
         let state = match &definition.definition_id {
             id if *id == status.definition_id => "current",
             id if *id == status.previous_definition_id => "previous",
             _ => "archived",
         };
-        rows.push(vec![
+        [
             printable(&definition.definition_id),
             state.to_owned(),
             time(archived.created_at),
             time(archived.last_active_at),
             definition.action.as_ref().map(action).unwrap_or_default(),
-        ]);
-    }
-    columns(&rows)
+        ]
+    });
+    let heads = ["DEFINITION", "STATE", "CREATED", "LAST ACTIVE", "ACTION"];
+    table(heads, rows)
 }
 
 #[cfg(test)]

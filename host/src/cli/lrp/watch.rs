@@ -9,11 +9,11 @@ use anyhow::bail;
 use bbs_client::{CallError, Client, EventStream, LrpInstanceEvent, Version, json, models};
 use serde_json::json;
 
-use super::super::bbs::{explained, printable};
+use super::super::bbs::{CalledBbs, explained, printable};
 use super::super::output::{self, OutputReader};
+use super::NamedLrp;
 use super::change::status_of;
 use super::status::counts;
-use super::{NamedLrp, call_failed};
 use lines::InstanceLine;
 
 /// The time after which the status is read again without an event. An update may end without one of
@@ -27,25 +27,18 @@ enum WatchEnd {
     Halted,
 }
 
-pub(super) async fn watch(
-    NamedLrp {
-        process_guid,
-        form,
-        bbs,
-    }: NamedLrp,
-) -> anyhow::Result<()> {
-    let client = bbs.client()?.speaking(Version::Definitions);
+pub(super) async fn watch(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
+    let client = bbs.client.speaking(Version::Definitions);
+    let process_guid = &lrp.process_guid;
     let printer = Printer {
-        process_guid: &process_guid,
-        is_json: form.json,
+        process_guid,
+        is_json: bbs.form.json,
     };
     // Before the first status, so that no change falls between the two.
     let mut events = client.lrp_instance_events("").await.map_err(explained)?;
     let mut seen: Option<models::DesiredLrpUpdateStatus> = None;
     loop {
-        let status = status_of(&client, &process_guid)
-            .await
-            .map_err(|error| call_failed(error, &process_guid))?;
+        let status = status_of(&client, &lrp).await?;
         if seen.as_ref() != Some(&status)
             && printer.status(seen.as_ref(), &status)? == OutputReader::Gone
         {
@@ -63,7 +56,7 @@ pub(super) async fn watch(
             None => {}
         }
         seen = Some(status);
-        match tokio::time::timeout(STATUS_INTERVAL, next_line(&mut events, &process_guid)).await {
+        match tokio::time::timeout(STATUS_INTERVAL, next_line(&mut events, process_guid)).await {
             Ok(Ok(Some(line))) => {
                 if printer.instance(&line)? == OutputReader::Gone {
                     return Ok(());

@@ -3,12 +3,10 @@
 
 use std::fmt::Write;
 
+use super::super::output::time;
 use super::super::progress::span;
 use super::{ShownArgs, existing};
-use crate::clock::date_and_time;
 use crate::migrate::{self, MigrationRan, MigrationRun};
-
-const NS_PER_S: i64 = 1_000_000_000;
 
 pub(super) async fn history(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
@@ -18,12 +16,7 @@ pub(super) async fn history(ShownArgs { config, form }: ShownArgs) -> anyhow::Re
     form.print(
         &serde_json::json!({ "runs": runs, "migrations": migrations }),
         || text(&runs, &migrations),
-    )?;
-    Ok(())
-}
-
-fn time(ns: i64) -> String {
-    format!("{}Z", date_and_time(ns.div_euclid(NS_PER_S)))
+    )
 }
 
 fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
@@ -40,12 +33,8 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
             ended_at_ns,
             ..
         } = run;
-        let took = ended_at_ns.map(|ended| {
-            format!(
-                " after {}",
-                span((ended - began_at_ns) as f64 / NS_PER_S as f64)
-            )
-        });
+        let took = ended_at_ns.map(|ended| (ended - began_at_ns) as f64 / 1e9);
+        let took = took.map(|seconds| format!(" after {}", span(seconds)));
         let _ = writeln!(
             out,
             "{}  {direction} from {from} to {to}: {}{}, by {} (release {})",

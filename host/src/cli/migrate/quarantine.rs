@@ -4,7 +4,6 @@
 mod editor;
 mod repair;
 
-use std::fmt::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -13,6 +12,7 @@ use bbs_lens::transform::Transform;
 use clap::{Args, Subcommand};
 
 use super::{ShownArgs, existing};
+use crate::cli::output::details;
 use crate::config::Config;
 use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
@@ -93,8 +93,7 @@ impl QuarantineCommand {
 async fn list(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
-    form.print(&entries, || lines(&entries, short))?;
-    Ok(())
+    form.print(&entries, || lines(&entries, short))
 }
 
 /// A line for each entry.
@@ -159,78 +158,62 @@ async fn show(
             "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` lists its units"
         );
     }
-    form.print(&found, || found.iter().map(long).collect::<String>())?;
-    Ok(())
+    form.print(&found, || found.iter().map(long).collect::<String>())
 }
 
 fn long(entry: &QuarantineEntry) -> String {
-    let mut out = String::new();
-    let mut line = |name: &str, text: &str| {
-        let _ = writeln!(out, "{name:<11} {text}");
-    };
-    line("Unit", &name(entry));
+    let QuarantineEntry {
+        direction,
+        from,
+        to,
+        version,
+        module,
+        digest,
+        ..
+    } = entry;
+    let is_of_a_serving_host = entry.is_of_a_serving_host();
+    let mut lines = vec![("Unit", name(entry))];
     if !entry.stopped {
-        let rows = format!("{}, as they were at {}", rows(entry), entry.from);
-        line("Rows", &rows);
+        lines.push(("Rows", format!("{}, as they were at {from}", rows(entry))));
     }
-    if entry.is_of_a_serving_host() {
-        line(
-            "Failed at",
-            "no migration; a serving host could not read it",
-        );
+    if is_of_a_serving_host {
+        let place = "no migration; a serving host could not read it".to_owned();
+        lines.push(("Failed at", place));
     } else {
-        line(
-            "Way",
-            &format!("{} from {} to {}", entry.direction, entry.from, entry.to),
-        );
-        match entry.module.as_str() {
-            "" => line(
-                "Failed at",
-                &format!("{}, before any module ran", entry.version),
-            ),
-            module => line(
-                "Failed at",
-                &format!("{}-{module}, sha256 {}", entry.version, entry.digest),
-            ),
-        }
-    }
-    line("Reason", &entry.reason);
-    if !entry.module.is_empty() {
-        let unit = name(entry);
-        line("Run again", &format!("bbs module replay {unit}"));
-    }
-    if entry.stopped {
-        line(
-            "State",
-            "the migration stopped at it; the unit is in its tables, and clients may change it",
-        );
-        line(
-            "Repair",
-            "the unit or the module, then run the migration again; `bbs migrate abort` gives it up",
-        );
-    } else if entry.pending {
-        line(
-            "State",
-            "the migration is still in progress; the unit is still in its original tables, too",
-        );
-    } else {
-        let condition = if entry.is_of_a_serving_host() {
-            "read"
-        } else {
-            "migrated"
+        lines.push(("Way", format!("{direction} from {from} to {to}")));
+        let place = match module.as_str() {
+            "" => format!("{version}, before any module ran"),
+            module => format!("{version}-{module}, sha256 {digest}"),
         };
-        line(
-            "State",
-            &format!(
-                "not in the tables; `bbs migrate quarantine retry` restores it if it can be {condition}"
-            ),
-        );
-        line(
-            "Repair",
-            "`bbs migrate quarantine edit` corrects its content, then retry; `delete` gives it up",
-        );
+        lines.push(("Failed at", place));
     }
-    out
+    lines.push(("Reason", entry.reason.clone()));
+    if !module.is_empty() {
+        let command = format!("bbs module replay {}", name(entry));
+        lines.push(("Run again", command));
+    }
+    let (state, repair) = if entry.stopped {
+        (
+            "the migration stopped at it; the unit is in its tables, and clients may change it",
+            "the unit or the module, then run the migration again; `bbs migrate abort` gives it up",
+        )
+    } else if entry.pending {
+        (
+            "the migration is still in progress; the unit is still in its original tables, too",
+            "",
+        )
+    } else {
+        (
+            if is_of_a_serving_host {
+                "not in the tables; `bbs migrate quarantine retry` restores it if it can be read"
+            } else {
+                "not in the tables; `bbs migrate quarantine retry` restores it if it can be migrated"
+            },
+            "`bbs migrate quarantine edit` corrects its content, then retry; `delete` gives it up",
+        )
+    };
+    lines.extend([("State", state.to_owned()), ("Repair", repair.to_owned())]);
+    details(11, lines)
 }
 
 async fn retry(retried: Retried) -> anyhow::Result<()> {
@@ -315,6 +298,9 @@ pub(in crate::cli) fn corrected(
 ) -> anyhow::Result<Arc<dyn Transform>> {
     match Module::open(file, &startup::sandbox(config)?)? {
         Module::Migration(module) => Ok(module),
-        Module::Translator(_) => bail!("{} is a translator; name a migration", file.display()),
+        Module::Translator(_) => bail!(
+            "{} is a translator; give `--module` the file of a migration",
+            file.display()
+        ),
     }
 }

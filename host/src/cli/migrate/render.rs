@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 
+use super::super::output::push_line as line;
 use super::super::progress::line as progress_line;
 use crate::admin::Report;
 use crate::config::Config;
@@ -14,11 +15,6 @@ use crate::migrate::{
     RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 use crate::progress::SERVING;
-
-/// `writeln!` into a string, which cannot fail.
-macro_rules! line {
-    ($out:expr, $($part:tt)*) => {{ let _ = writeln!($out, $($part)*); }};
-}
 
 /// The parts of a status beside the state of the database.
 pub(super) struct Beside<'a> {
@@ -36,35 +32,28 @@ pub(super) fn status(
     beside: &Beside<'_>,
 ) -> String {
     let mut out = String::new();
-    line!(out, "Database   {}", database);
-    line!(
-        out,
-        "Version    {}",
-        found(&status.found, status.underway.is_some())
-    );
+    line!(out, "Database   {database}");
+    let version = found(&status.found, status.underway.is_some());
+    line!(out, "Version    {version}");
     let pending = match status.pending.len() {
         0 => "all of them have run here".to_owned(),
         count => format!("{count} of them have not run here"),
     };
     line!(out, "Modules    newest is {}; {pending}", status.newest);
     pinned(&mut out, beside.config, &status.found);
-    if let Some(phase) = &status.underway {
-        let copied = status.copied.map_or_else(
-            String::new,
-            |PartialRun {
-                 migrated, total, ..
-             }| { format!(": {migrated} of {total} units are copied") },
-        );
+    if let Some(phase) = status.underway.as_ref().map(serde_text) {
+        let copied = status.copied.as_ref();
+        let copied =
+            copied.map(|run| format!(": {} of {} units are copied", run.migrated, run.total));
+        let copied = copied.unwrap_or_default();
         line!(
             out,
-            "Under way  a migration is in the phase {}{copied}",
-            serde_text(phase)
+            "Under way  a migration is in the phase {phase}{copied}"
         );
     }
     records(&mut out, status);
-    let changed = status
-        .history
-        .iter()
+    let changed = status.history.iter();
+    let changed = changed
         .filter(|applied| applied.same_module == Some(false))
         .count();
     if changed > 0 {
@@ -90,74 +79,62 @@ fn pinned(out: &mut String, config: &Config, found: &Found) {
     let Some(pin) = config.pin_data_version else {
         return;
     };
-    let release = config
-        .pin_release
-        .as_ref()
-        .map(|name| format!(", the release {name:?}"));
-    line!(
-        out,
-        "Pin        {pin}{}{}",
-        release.unwrap_or_default(),
-        above(pin, found)
-    );
+    let release = config.pin_release.as_ref();
+    let release = release
+        .map(|name| format!(", the release {name:?}"))
+        .unwrap_or_default();
+    let above = above(pin, found);
+    line!(out, "Pin        {pin}{release}{above}");
 }
 
 /// The key of the records, and how many rows, residue entries and quarantined units there are.
 fn records(out: &mut String, status: &Status) {
-    let label = status.encryption_key_label.as_deref();
-    line!(
-        out,
-        "Key        {}",
-        label.unwrap_or(if status.found == Found::Fresh {
-            "none yet: nothing is sealed"
-        } else {
-            "no label: records may be under several keys, the next start rotates them"
-        })
-    );
-    let rows: Vec<_> = status
+    let label = match &status.encryption_key_label {
+        Some(label) => label,
+        None if status.found == Found::Fresh => "none yet: nothing is sealed",
+        None => "no label: records may be under several keys, the next start rotates them",
+    };
+    line!(out, "Key        {label}");
+    let rows = status
         .rows
         .iter()
-        .map(|table| format!("{} {}", table.rows, table.table))
-        .collect();
-    line!(
-        out,
-        "Rows       {}",
-        if rows.is_empty() {
-            "no tables yet".to_owned()
-        } else {
-            rows.join(", ")
-        }
-    );
-    if status.residue > 0 {
+        .map(|table| format!("{} {}", table.rows, table.table));
+    let rows = match rows.collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => "no tables yet".to_owned(),
+        rows => rows,
+    };
+    line!(out, "Rows       {rows}");
+    let Status {
+        residue,
+        quarantined,
+        ..
+    } = status;
+    if *residue > 0 {
         line!(
             out,
-            "Residue    {} entries, which a migration in the other direction restores",
-            status.residue
+            "Residue    {residue} entries, which a migration in the other direction restores"
         );
     }
-    if status.quarantined > 0 {
+    if *quarantined > 0 {
         line!(
             out,
-            "Quarantine {} units that could not be migrated; `bbs migrate quarantine list` lists them",
-            status.quarantined
+            "Quarantine {quarantined} units that could not be migrated; `bbs migrate quarantine list` lists them"
         );
     }
 }
 
 /// The host that runs with this configuration, or else the holder of the lock.
 fn process(out: &mut String, beside: &Beside<'_>) {
-    match (beside.host, beside.holder) {
-        (Some(host), _) => {
-            line!(
-                out,
-                "Host       process {}: {}{}",
-                host.pid,
-                progress_line(&host.progress),
-                throttled(host)
-            )
-        }
-        (None, Some(holder)) => line!(out, "Lock       held by {holder}"),
-        (None, None) => {}
+    if let Some(host) = beside.host {
+        let progress = progress_line(&host.progress);
+        line!(
+            out,
+            "Host       process {}: {progress}{}",
+            host.pid,
+            throttled(host)
+        );
+    } else if let Some(holder) = beside.holder {
+        line!(out, "Lock       held by {holder}");
     }
 }
 
@@ -190,15 +167,14 @@ fn throttled(host: &Report) -> String {
     if !host.progress.is_over() {
         return String::new();
     }
-    let paused = host
-        .throttle
-        .paused
-        .then(|| "; the next migration waits for `bbs migrate resume`".to_owned());
-    let rate = host
-        .throttle
-        .units_per_second
-        .map(|rate| format!("; at most {rate} units a second"));
-    [paused, rate].into_iter().flatten().collect()
+    let paused = if host.throttle.paused {
+        "; the next migration waits for `bbs migrate resume`"
+    } else {
+        ""
+    };
+    let rate = host.throttle.units_per_second;
+    let rate = rate.map(|rate| format!("; at most {rate} units a second"));
+    format!("{paused}{}", rate.unwrap_or_default())
 }
 
 /// Wrong keys, for which a start would be refused; printed after a plan.
@@ -278,29 +254,22 @@ fn next(status: &Status, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
 }
 
 fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
-    let width = migrations
-        .iter()
-        .map(|migration| migration.name.len())
-        .max()
-        .unwrap_or(0);
+    let width = longest(migrations.iter().map(|migration| &migration.name));
     // Both only where some are inserted.
     let directions: BTreeSet<_> = migrations
         .iter()
         .map(|migration| migration.direction)
         .collect();
     for migration in migrations {
-        let kind = if migration.transforms_rows {
-            "rows"
-        } else {
-            "layout"
-        };
         let PlannedMigration {
             version,
             direction,
             name,
             summary,
+            transforms_rows,
             ..
         } = migration;
+        let kind = if *transforms_rows { "rows" } else { "layout" };
         let direction = if directions.len() > 1 {
             format!("{direction:4}  ")
         } else {
@@ -311,6 +280,10 @@ fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
             "  {direction}{version}  {name:width$}  {kind:6}  {summary}"
         );
     }
+}
+
+fn longest<'a>(names: impl Iterator<Item = &'a String>) -> usize {
+    names.map(String::len).max().unwrap_or(0)
 }
 
 /// The migrations that are inserted, and those that run down and up again for them.
@@ -341,14 +314,9 @@ pub(super) fn plan(plan: &Plan) -> String {
         line!(out, "Nothing to do: the database is at {to}.");
         return out;
     }
-    let way = if *direction == Direction::Up {
-        "up"
-    } else {
-        "down"
-    };
     line!(
         out,
-        "From {from} {way} to {to}: {} migrations, applied in memory, rows written once.",
+        "From {from} {direction} to {to}: {} migrations, applied in memory, rows written once.",
         plan.migrations.len()
     );
     line!(out, "\nMigrations, in order:");
@@ -357,26 +325,15 @@ pub(super) fn plan(plan: &Plan) -> String {
         inserted(&mut out, plan);
     }
     line!(out, "\nTables:");
-    let width = plan
-        .tables
-        .iter()
-        .map(|table| table.table.len())
-        .max()
-        .unwrap_or(0);
+    let width = longest(plan.tables.iter().map(|table| &table.table));
     for change in &plan.tables {
         line!(out, "  {:width$}  {}", change.table, table(change));
     }
     line!(out, "");
     copying(&mut out, plan);
     let back = if plan.reversible {
-        format!(
-            "yes, with `bbs migrate {} --to {from}`",
-            if *direction == Direction::Up {
-                "down"
-            } else {
-                "up"
-            }
-        )
+        let way = direction.opposite();
+        format!("yes, with `bbs migrate {way} --to {from}`")
     } else {
         "no: one of these migrations is not reversible".to_owned()
     };
@@ -416,21 +373,14 @@ pub(super) fn layout_sql(changes: &[LayoutChange]) -> String {
     } in changes
     {
         if last.replace(*step) != Some(*step) {
-            line!(
-                out,
-                "{}-- {}",
-                if out.is_empty() { "" } else { "\n" },
-                heading(*step)
-            );
+            let gap = if out.is_empty() { "" } else { "\n" };
+            line!(out, "{gap}-- {}", heading(*step));
         }
-        line!(
-            out,
-            "-- {}",
-            table.as_deref().unwrap_or("all copied tables")
-        );
-        statements
-            .iter()
-            .for_each(|statement| line!(out, "{statement};"));
+        let table = table.as_deref().unwrap_or("all copied tables");
+        line!(out, "-- {table}");
+        for statement in statements {
+            line!(out, "{statement};");
+        }
     }
     if changes.is_empty() {
         line!(out, "-- The layout does not change.");
@@ -485,10 +435,7 @@ pub(super) fn progressed(progressed: &RunOutcome, before: &Found, waiting: usize
     let mut out = String::new();
     match progressed {
         RunOutcome::Done(Decision::Serve | Decision::Stay { .. }) => {
-            line!(
-                out,
-                "Nothing to migrate: the database is already at that version."
-            );
+            out += "Nothing to migrate: the database is already at that version.\n";
             if let Found::Versioned {
                 current, target, ..
             } = before
@@ -538,25 +485,16 @@ pub(super) fn progressed(progressed: &RunOutcome, before: &Found, waiting: usize
 
 pub(super) fn check(checked: &Checked) -> String {
     let mut out = String::new();
+    let Checked { units, to, .. } = checked;
     line!(
         out,
-        "\nChecked    {} units to {} and back, in memory; nothing was written.",
-        checked.units,
-        checked.to
+        "\nChecked    {units} units to {to} and back, in memory; nothing was written."
     );
     if !checked.unreadable.is_empty() {
-        line!(
-            out,
-            "  Records that cannot be decrypted; a migration that reads them stops there:"
-        );
+        out += "  Records that cannot be decrypted; a migration that reads them stops there:\n";
         troubles(&mut out, &checked.unreadable);
     }
-    let width = checked
-        .migrations
-        .iter()
-        .map(|migration| migration.name.len())
-        .max()
-        .unwrap_or(0);
+    let width = longest(checked.migrations.iter().map(|migration| &migration.name));
     for migration in &checked.migrations {
         let verdict = match (migration.units, migration.lost) {
             (0, _) => "changes no row".to_owned(),
@@ -599,10 +537,8 @@ fn troubles(out: &mut String, troubles: &[Trouble]) {
     {
         line!(out, "    {reason}");
         for example in examples {
-            let detail = example
-                .detail
-                .as_ref()
-                .map_or_else(String::new, |detail| format!(": {detail}"));
+            let detail = example.detail.as_ref().map(|detail| format!(": {detail}"));
+            let detail = detail.unwrap_or_default();
             line!(out, "      {:?}{detail}", example.unit);
         }
         let named = examples.len() as u64;

@@ -12,14 +12,15 @@ use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
 use crate::progress::{Counted, SERVING, STOPPED};
 
+/// A running host, and the form of its reports.
 #[derive(Debug, Args)]
-pub(super) struct Steered {
+pub(in crate::cli) struct Steered {
     /// The JSON configuration file of the host: it names the admin socket.
     #[arg(long, value_name = "FILE")]
-    config: PathBuf,
+    pub(in crate::cli) config: PathBuf,
     /// Print JSON instead of text, a report on each line.
     #[arg(long)]
-    json: bool,
+    pub(in crate::cli) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -81,7 +81,6 @@ impl BuildCommand {
                     signature_line(signature, &into),
                 ])
                 .collect::<String>()
-        })?;
-        Ok(())
+        })
     }
 }

@@ -45,7 +45,7 @@ pub(super) struct CheckCommand {
 }
 
 /// The result for one module.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Default, Serialize)]
 struct Finding {
     file: String,
     module: String,
@@ -59,6 +59,27 @@ struct Finding {
 }
 
 impl Finding {
+    /// A migration of which nothing was run.
+    fn of_migration(module: &MigrationModule, file: &str) -> Self {
+        let manifest = module.manifest();
+        Self {
+            file: file.to_owned(),
+            module: format!("migration {} {}", manifest.version, manifest.name),
+            sha256: module.digest().to_owned(),
+            ..Self::default()
+        }
+    }
+
+    fn of_translator(module: &TranslatorModule, file: &str) -> Self {
+        let manifest = module.manifest();
+        Self {
+            file: file.to_owned(),
+            module: format!("translator {} to {}", manifest.serves, manifest.onto),
+            sha256: module.digest().to_owned(),
+            ..Self::default()
+        }
+    }
+
     fn is_good(&self) -> bool {
         self.unbound.is_empty() && self.trials.iter().all(|trial| trial.problem.is_none())
     }
@@ -79,7 +100,7 @@ impl CheckCommand {
                 "`--only` chooses modules of a folder; {} is a file",
                 self.path.display()
             );
-            check_file(&self.path, &sandbox)?
+            vec![check_file(&self.path, &sandbox)?]
         };
         self.form.print(&findings, || {
             findings
@@ -119,43 +140,21 @@ fn check_catalog(
     }
     let is_chosen =
         |names: [String; 3]| only.is_empty() || names.iter().any(|name| only.contains(name));
-    let migrations = catalog
-        .migrations()
-        .iter()
-        .filter(|module| is_chosen(migration_names(module)));
-    let migrations = migrations.map(|module| Finding {
-        file: module.file().to_owned(),
-        module: format!(
-            "migration {} {}",
-            module.manifest().version,
-            module.manifest().name
-        ),
-        sha256: module.digest().to_owned(),
-        trials: trial::run(module, catalog.layout_history()),
-        inserted_below: insertions.of(module.manifest().version).to_vec(),
-        unbound: catalog
-            .layout_history()
-            .unbound(module.manifest())
-            .iter()
-            .map(ToString::to_string)
-            .collect(),
+    let history = catalog.layout_history();
+    let migrations = catalog.migrations().iter();
+    let migrations = migrations.filter(|module| is_chosen(migration_names(module)));
+    let migrations = migrations.map(|module| {
+        let unbound = history.unbound(module.manifest());
+        Finding {
+            trials: trial::run(module, history),
+            inserted_below: insertions.of(module.manifest().version).to_vec(),
+            unbound: unbound.iter().map(ToString::to_string).collect(),
+            ..Finding::of_migration(module, module.file())
+        }
     });
-    let translators = catalog
-        .translators()
-        .iter()
-        .filter(|module| is_chosen(translator_names(module)));
-    let translators = translators.map(|module| Finding {
-        file: module.file().to_owned(),
-        module: format!(
-            "translator {} to {}",
-            module.manifest().serves,
-            module.manifest().onto
-        ),
-        sha256: module.digest().to_owned(),
-        trials: Vec::new(),
-        inserted_below: Vec::new(),
-        unbound: Vec::new(),
-    });
+    let translators = catalog.translators().iter();
+    let translators = translators.filter(|module| is_chosen(translator_names(module)));
+    let translators = translators.map(|module| Finding::of_translator(module, module.file()));
     Ok(migrations.chain(translators).collect())
 }
 
@@ -175,31 +174,12 @@ fn translator_names(module: &Arc<TranslatorModule>) -> [String; 3] {
     [module.file().to_owned(), manifest.name.clone(), versions]
 }
 
-fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Vec<Finding>> {
-    let (module, sha256) = match Module::open(file, sandbox)? {
-        Module::Migration(module) => {
-            let manifest = module.manifest();
-            (
-                format!("migration {} {}", manifest.version, manifest.name),
-                module.digest().to_owned(),
-            )
-        }
-        Module::Translator(module) => {
-            let manifest = module.manifest();
-            (
-                format!("translator {} to {}", manifest.serves, manifest.onto),
-                module.digest().to_owned(),
-            )
-        }
-    };
-    Ok(vec![Finding {
-        file: file.display().to_string(),
-        module,
-        sha256,
-        trials: Vec::new(),
-        inserted_below: Vec::new(),
-        unbound: Vec::new(),
-    }])
+fn check_file(file: &Path, sandbox: &Arc<Sandbox>) -> anyhow::Result<Finding> {
+    let name = file.display().to_string();
+    Ok(match Module::open(file, sandbox)? {
+        Module::Migration(module) => Finding::of_migration(&module, &name),
+        Module::Translator(module) => Finding::of_translator(&module, &name),
+    })
 }
 
 fn text(finding: &Finding) -> String {

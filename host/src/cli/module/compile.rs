@@ -60,8 +60,7 @@ impl CompileCommand {
                 "{compiled} compiled, {present} were already there; {} has {all} modules\n",
                 into.display()
             )
-        })?;
-        Ok(())
+        })
     }
 }
 

@@ -24,8 +24,7 @@ impl InspectCommand {
     pub(super) fn run(self) -> anyhow::Result<()> {
         let sandbox = super::sandbox()?;
         let inspection = Inspection::of(&self.file, &sandbox)?;
-        self.form.print(&inspection, || text(&inspection))?;
-        Ok(())
+        self.form.print(&inspection, || text(&inspection))
     }
 }
 

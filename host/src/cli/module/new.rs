@@ -112,8 +112,7 @@ impl NewCommand {
         self.form.print(
             &serde_json::json!({ "crate": folder, "created": is_new, "release": release }),
             || text,
-        )?;
-        Ok(())
+        )
     }
 
     /// Creates the crate, and returns the next steps as text.
@@ -204,26 +203,25 @@ impl NewCommand {
         if self.version.is_some() {
             bail!("a translator has no data version; leave --version out");
         }
-        let (name, (serves, onto)) = match two_versions(&self.name) {
+        let (serves, onto) = match two_versions(&self.name) {
             Some(_) if self.serves.is_some() || self.onto.is_some() => {
                 bail!(
                     "{:?} states both versions; leave --serves and --onto out, or choose another name",
                     self.name
                 )
             }
-            Some((serves, onto)) => (
-                format!("api-{}-{}", serves.major, serves.minor),
-                ends.of_translator(Some(serves), Some(onto))?,
-            ),
-            None if is_words(&self.name) => (
-                self.name.clone(),
-                ends.of_translator(self.serves, self.onto)?,
-            ),
+            Some((serves, onto)) => ends.of_translator(Some(serves), Some(onto))?,
+            None if is_words(&self.name) => ends.of_translator(self.serves, self.onto)?,
             None => bail!(
                 "{:?} is not a valid name for a translator; use lower-case words joined by `-`, or its version and a newer one, such \
                  as `0.8-to-0.9`",
                 self.name
             ),
+        };
+        let name = if is_words(&self.name) {
+            self.name.clone()
+        } else {
+            format!("api-{}-{}", serves.major, serves.minor)
         };
         Ok(vec![
             (

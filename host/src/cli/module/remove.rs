@@ -83,7 +83,6 @@ impl RemoveCommand {
                 entry.file,
                 self.from.display()
             )
-        })?;
-        Ok(())
+        })
     }
 }

@@ -1,6 +1,5 @@
 //! `bbs module replay`: runs a migration on a unit that it failed on, as quarantine has it.
 
-use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
@@ -10,7 +9,7 @@ use clap::Args;
 use serde_json::{Map, Value, json};
 
 use crate::cli::migrate::{corrected, existing};
-use crate::cli::output::{self, OutputForm};
+use crate::cli::output::{self, OutputForm, details};
 use crate::migrate::{self, QuarantineEntry, Replay, ReplayInput, ReplayTable, json_of_bytes};
 
 /// Run a migration again on a unit that it failed on: with the module that failed, or with a
@@ -87,39 +86,32 @@ fn summary(replay: &Replay) -> String {
         reason,
         ..
     } = &replay.entry;
-    let mut out = String::new();
-    let mut line = |name: &str, text: &str| {
-        let _ = writeln!(out, "{name:<9} {text}");
-    };
-    line("Unit", &unit.escape_debug().to_string());
-    line("Migration", &format!("{version}-{module}, {direction}"));
-    line("Failed", reason);
     let which = if replay.is_same_module {
         "the one that failed"
     } else {
         "not the one that failed"
     };
-    line("Module", which);
+    let mut lines = vec![
+        ("Unit", unit.escape_debug().to_string()),
+        ("Migration", format!("{version}-{module}, {direction}")),
+        ("Failed", reason.clone()),
+        ("Module", which.to_owned()),
+    ];
     for table in replay.input.iter().flat_map(|input| &input.tables) {
-        let columns = table
-            .columns
-            .iter()
-            .map(|(name, data)| format!("{name} ({} bytes)", data.values.len()));
+        let columns = table.columns.iter();
+        let columns = columns.map(|(name, data)| format!("{name} ({} bytes)", data.values.len()));
         let columns = columns.collect::<Vec<_>>().join(", ");
         let ReplayTable { name, rows, .. } = table;
-        line("Given", &format!("{name}, {rows} rows: {columns}"));
+        lines.push(("Given", format!("{name}, {rows} rows: {columns}")));
     }
-    if let Some(residue) = replay
-        .input
-        .as_ref()
-        .and_then(|input| input.residue.as_ref())
-    {
-        line("Residue", &format!("{} bytes", residue.len()));
+    let input = replay.input.as_ref();
+    if let Some(residue) = input.and_then(|input| input.residue.as_ref()) {
+        lines.push(("Residue", format!("{} bytes", residue.len())));
     }
     if replay.reason.is_none() {
-        line("Now", "it is transformed");
+        lines.push(("Now", "it is transformed".to_owned()));
     }
-    out
+    details(9, lines)
 }
 
 fn golden(entry: &QuarantineEntry, input: &ReplayInput) -> Value {

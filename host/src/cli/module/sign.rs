@@ -93,8 +93,7 @@ impl SignCommand {
                  key     {id}\n\
                  in bbs.json  \"trusted_keys\": {{ \"{name}\": [\"{public_key}\"] }}\n"
             )
-        })?;
-        Ok(())
+        })
     }
 }
 

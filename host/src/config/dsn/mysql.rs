@@ -2,8 +2,6 @@
 //! schema starts after the last `/` and the address after the last `@`, so that a password may
 //! contain either.
 
-use std::path::PathBuf;
-
 use super::{Dsn, DsnError, host_and_port, pairs, unescaped};
 use crate::database::Tls;
 
@@ -27,14 +25,10 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     }
     let (who, address) = before.rsplit_once('@').unwrap_or(("", before));
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
-    let (host, port, socket) = endpoint(address)?;
-    if user.is_empty() {
-        return Err(DsnError::NoUser);
-    }
     let mut dsn = Dsn {
-        host,
-        port,
-        socket,
+        host: HOST.to_owned(),
+        port: PORT,
+        socket: None,
         user: user.to_owned(),
         password: password.to_owned(),
         schema: unescaped(schema),
@@ -43,6 +37,10 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
         settings: Vec::new(),
         ignored: Vec::new(),
     };
+    set_endpoint(&mut dsn, address)?;
+    if user.is_empty() {
+        return Err(DsnError::NoUser);
+    }
     for (name, value) in pairs(query) {
         match name.as_str() {
             "tls" => dsn.tls = Some(tls(&value)?),
@@ -52,21 +50,19 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     Ok(dsn)
 }
 
-fn endpoint(text: &str) -> Result<(String, u16, Option<PathBuf>), DsnError> {
+fn set_endpoint(dsn: &mut Dsn, text: &str) -> Result<(), DsnError> {
     let (protocol, address) = match text.split_once('(') {
         Some((protocol, rest)) => (protocol, rest.strip_suffix(')').ok_or(DsnError::Form)?),
         None => (text, ""),
     };
-    let local = |socket| (HOST.to_owned(), PORT, socket);
     match (protocol, address) {
-        ("tcp" | "", "") => Ok(local(None)),
-        ("tcp" | "tcp4" | "tcp6", address) => {
-            host_and_port(address, PORT).map(|(host, port)| (host, port, None))
-        }
-        ("unix", "") => Ok(local(Some(SOCKET.into()))),
-        ("unix", path) => Ok(local(Some(path.into()))),
-        _ => Err(DsnError::Protocol),
+        ("tcp" | "", "") => {}
+        ("tcp" | "tcp4" | "tcp6", _) => (dsn.host, dsn.port) = host_and_port(address, PORT)?,
+        ("unix", "") => dsn.socket = Some(SOCKET.into()),
+        ("unix", path) => dsn.socket = Some(path.into()),
+        _ => return Err(DsnError::Protocol),
     }
+    Ok(())
 }
 
 fn tls(asked: &str) -> Result<Tls, DsnError> {
@@ -84,6 +80,8 @@ fn tls(asked: &str) -> Result<Tls, DsnError> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::PathBuf;
+
     use super::*;
 
     /// User, password, host, port and schema.

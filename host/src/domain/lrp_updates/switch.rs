@@ -220,7 +220,8 @@ async fn adapt(
     let previous = &info.previous_definition_id;
     let current = &info.definition_id;
     let mut switched = Switched::default();
-    for (index, before) in writer.slots(&info.process_guid).await?.0 {
+    let (slots, _) = writer.slots(&info.process_guid).await?;
+    for (index, before) in slots {
         let mut after = (*before).clone();
         switched
             .given_up

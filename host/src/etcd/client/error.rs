@@ -82,7 +82,7 @@ pub enum EtcdError {
         "etcd at {member} demands a user and password, which Diego's never did; turn its authentication off (`etcdctl auth disable`)"
     )]
     Unauthorized { member: String },
-    #[error("etcd at {member} answers with error {code}: {message}")]
+    #[error("etcd at {member} answers with error {code}: {message}; see its log, then start again")]
     Answer {
         member: String,
         code: u64,

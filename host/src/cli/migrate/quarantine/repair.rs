@@ -9,7 +9,8 @@ use clap::Args;
 
 use super::editor::{DOCUMENT_BYTES, EditedFile};
 use super::{ShownArgs, existing, fence_for_writes, lines, mode, rows};
-use crate::cli::{confirm, output};
+use crate::cli::confirm::{self, Confirmation};
+use crate::cli::output;
 use crate::files;
 use crate::migrate::{
     self, MigrateError, QuarantineDocument, QuarantineEntry, SealedValues, WriteMode,
@@ -42,7 +43,7 @@ pub(super) struct Exported {
 /// Correct the content of a unit in an editor, the one that VISUAL or EDITOR names.
 ///
 /// The editor gets what `export --decrypt` writes, in a private file that is removed afterwards.
-/// What it has written is imported as by `import`. Without a change, nothing is written.
+/// Its result is imported as by `import`. Without a change, nothing is written.
 #[derive(Debug, Args)]
 pub(super) struct Edited {
     /// The unit's name as `list` prints it.
@@ -76,9 +77,8 @@ pub(super) struct Deleted {
     /// The units' names as `list` prints them.
     #[arg(required = true)]
     units: Vec<String>,
-    /// Skip the confirmation. Without a terminal there is none.
-    #[arg(long, short)]
-    yes: bool,
+    #[command(flatten)]
+    confirmation: Confirmation,
     /// Show what would be deleted, and write nothing.
     #[arg(long)]
     dry_run: bool,
@@ -119,8 +119,7 @@ impl Exported {
                 file.display(),
                 documents.len()
             )
-        })?;
-        Ok(())
+        })
     }
 }
 
@@ -224,44 +223,35 @@ fn print_imported(
                 rows(entry)
             )
         }),
-    })?;
-    Ok(())
+    })
 }
 
 impl Deleted {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self {
             units,
-            yes,
+            confirmation,
             dry_run,
             shown,
         } = self;
         let prepared = existing(&shown.config).await?;
         let context = prepared.context();
         let fence = fence_for_writes(&prepared).await?;
-        let found =
+        let mut found =
             migrate::delete_quarantined(&context, &fence, &units, WriteMode::DryRun).await?;
-        if !dry_run && !yes {
-            confirm::confirmed(&format!(
+        let mut outcome = "would be deleted; nothing was written";
+        if !dry_run {
+            confirmation.obtain(&format!(
                 "This deletes for good, without a way back:\n{}",
                 lines(&found, rows).trim_end()
             ))?;
+            found = migrate::delete_quarantined(&context, &fence, &units, WriteMode::Real).await?;
+            outcome = "deleted";
         }
-        let deleted = if dry_run {
-            found
-        } else {
-            migrate::delete_quarantined(&context, &fence, &units, WriteMode::Real).await?
-        };
         prepared.database.close().await;
-        let outcome = if dry_run {
-            "would be deleted; nothing was written"
-        } else {
-            "deleted"
-        };
-        shown.form.print(&deleted, || {
-            lines(&deleted, |entry| format!("{}, {outcome}", rows(entry)))
-        })?;
-        Ok(())
+        shown.form.print(&found, || {
+            lines(&found, |entry| format!("{}, {outcome}", rows(entry)))
+        })
     }
 }
 
