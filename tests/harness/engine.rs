@@ -306,11 +306,39 @@ pub fn output_of(command: &mut Command) -> String {
     text
 }
 
+/// Memory in the form of a file system, where servers have their data if the machine has enough of
+/// it: a file system on a disk takes longer than the server for the files of the tables that tests
+/// make and remove.
+const MEMORY: &str = "/dev/shm";
+/// Least free memory, in bytes, for another server: with its logs one takes up to 0.5 GiB, and
+/// several tests start servers of their own at the same time.
+const FREE_MEMORY: u64 = 4 << 30;
+
+/// The folder of the folders of servers: in memory, unless there is little or `TMPDIR` names another.
+fn place() -> PathBuf {
+    let free = rustix::fs::statvfs(MEMORY).map_or(0, |found| found.f_bavail * found.f_frsize);
+    if std::env::var_os("TMPDIR").is_none() && free.min(available_memory()) >= FREE_MEMORY {
+        MEMORY.into()
+    } else {
+        std::env::temp_dir()
+    }
+}
+
+/// Memory that processes can take, in bytes; 0 if unknown.
+fn available_memory() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let line = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemAvailable:")?.strip_suffix("kB"));
+    line.and_then(|kilobytes| kilobytes.trim().parse::<u64>().ok())
+        .map_or(0, |kilobytes| kilobytes << 10)
+}
+
 /// Creates a folder owned by the server's user. The guard removes it.
 fn new_folder(recipe: &Recipe) -> PathBuf {
     let folder = tempfile::Builder::new()
         .prefix(&format!("bbs-{}-", recipe.name))
-        .tempdir();
+        .tempdir_in(place());
     let folder = folder.expect("a temporary folder").keep();
     if let Some((user, group)) = owner(recipe) {
         chown(&folder, Some(user), Some(group)).expect("root may change a folder's owner");
