@@ -34,7 +34,8 @@ use bbs_lens::layout::schema::Layout;
 use crate::database::{SqlError, is_repeatable};
 pub use bbs_lens::layout::schema::RECORD_VERSION;
 
-pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
+pub use batch::{UnitBatch, opened, sealed};
+pub use bbs_lens::{BatchColumn, OwnedValue, TableRows};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
 pub use index::{places_among, places_between, units_among, units_where};

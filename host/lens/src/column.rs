@@ -2,6 +2,7 @@
 //! the batch budget while they are in memory.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::budget::{BatchBudget, OverBudget, Spent};
 use crate::layout::columns::ColumnData;
@@ -17,7 +18,8 @@ pub(super) enum Content {
         sealing: Sealing,
     },
     Fill(Option<Literal>),
-    Given(ColumnData),
+    /// Made by a step. Shared by tables that have the same rows, and with the result of the lens.
+    Given(Arc<ColumnData>),
 }
 
 #[derive(Debug, Clone)]

@@ -3,6 +3,7 @@
 
 mod aside;
 mod classes;
+mod target;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,14 +209,10 @@ impl<'a> Frame<'a> {
             .sum()
     }
 
-    /// Takes a column's values out of a table that nothing reads from then on.
-    pub(super) fn take(&mut self, table: &str, column: &str) -> Result<ColumnData, OverBudget> {
-        let table_of = self.table_mut(table);
-        let at = table_of.position(column);
-        if let Content::Given(data) = &mut table_of.columns[at].content {
-            return Ok(std::mem::take(data));
-        }
-        self.read(table, column)?.into_owned(self.budget)
+    /// Takes out a table that no step reads any more.
+    pub(super) fn take_table(&mut self, table: &str) -> FrameTable {
+        let held = self.tables.remove(table);
+        held.expect("the layout was checked to have the table")
     }
 
     pub(super) fn has(&self, table: &str) -> bool {
@@ -276,12 +273,11 @@ impl<'a> Frame<'a> {
                         ColumnData::repeat(encoding, Value::Null, 0)
                     });
                 };
-                let data = &loaded.columns[name];
+                let opened = self.input.opened.get(source);
+                let opened = opened.and_then(|columns| columns.get(name));
+                let data = &opened.unwrap_or_else(|| &loaded.columns[name]).data;
                 let origins = &table.origins[source];
-                let all = loaded.unit_offsets.last().map_or(0, |&rows| rows as usize);
-                if origins.len() == all
-                    && origins.iter().zip(0..).all(|(&origin, row)| origin == row)
-                {
+                if loaded.is_continued_whole(origins) {
                     return PlainColumn::borrowed(data, self.budget);
                 }
                 let otherwise = Value::of(column.column.default.as_ref());
@@ -441,7 +437,9 @@ impl<'a> Frame<'a> {
         self.budget
             .spend(data.picked_bytes(encoding, rows, Value::Null))?
             .keep();
-        Ok(Content::Given(data.pick(encoding, rows, Value::Null)))
+        Ok(Content::Given(
+            data.pick(encoding, rows, Value::Null).into(),
+        ))
     }
 
     /// For each row of `to`, the row of `from` with the same key.
@@ -534,7 +532,7 @@ impl<'a> Frame<'a> {
                 budget
                     .spend(data.picked_bytes(encoding, &shape.origins, otherwise))?
                     .keep();
-                *data = data.pick(encoding, &shape.origins, otherwise);
+                *data = data.pick(encoding, &shape.origins, otherwise).into();
             }
         }
         Ok(())

@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Column, Layout, Table};
 use bbs_lens::layout::values::Value;
+use bbs_lens::{BatchColumn, TableRows};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch, open};
+use super::batch::{UnitBatch, open};
 
 /// A difference: its table, its row's encoded primary key and its column. No column where a whole
 /// row was added or removed.

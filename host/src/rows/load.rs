@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::{BatchColumn, TableRows};
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Order, Query, SelectStatement};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::batch::UnitBatch;
 use super::index::{Membership, UnitIndex};
 use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{Place, RowsError, failed};

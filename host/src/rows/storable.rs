@@ -13,9 +13,9 @@ use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
-use bbs_lens::{Composed, Lens, Provenance, TablePart};
+use bbs_lens::{BatchColumn, Composed, Lens, Provenance, TablePart, TableRows};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::batch::UnitBatch;
 use super::{Capacity, RowsError};
 use crate::database::Dialect;
 

@@ -3,19 +3,13 @@
 //! that serve.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use bbs_encryption::Keyring;
-use bbs_lens::budget::{BatchBudget, OverBudget};
-use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
-use bbs_lens::layout::values::{Encoding, Value};
-use bbs_lens::{
-    AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue,
-    ResidueEntry, Search,
-};
+use bbs_lens::budget::BatchBudget;
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::{Arguments, Lens, LensError, LensInput, Residue, ResidueEntry, Search};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::batch::{UnitBatch, open_columns};
 use super::{RowsError, WantedColumns, key, storable};
 use crate::database::Dialect;
 
@@ -136,16 +130,7 @@ impl Passage<'_> {
             target.residue.extend(applied.residue);
             target.stale += applied.stale;
             target.removed += applied.removed;
-            for (name, table) in applied.tables {
-                let composed = &self.lens.tables[&name];
-                let rows = target_rows(composed, table, source, &budget).map_err(|fault| {
-                    let fault = self
-                        .lens
-                        .failed_for(&name, source.units.len(), fault.to_string());
-                    vec![(0, RowsError::Lens(Box::new(fault)))]
-                })?;
-                target.batch.tables.insert(name, rows);
-            }
+            target.batch.tables.extend(applied.tables);
         }
         let refused = self
             .writes_to
@@ -156,139 +141,30 @@ impl Passage<'_> {
         }
     }
 
-    /// The plain columns that the lens needs of a group.
+    /// The rows of a group, and the columns that the lens needs opened.
     fn input(&self, group: usize, batch: &UnitBatch) -> Result<LensInput, Vec<Refused>> {
         let keys = self
             .lens
             .writes_keys()
             .then(|| key::values(&batch.units))
             .flatten();
-        let mut input = LensInput {
+        // A table that was not loaded has no row.
+        let sources = self.lens.groups[group].sources.iter();
+        let loaded = sources.filter_map(|name| batch.tables.get_key_value(name));
+        let mut closed = BTreeMap::new();
+        let opened = open_columns(loaded.clone(), &self.lens.needed, self.keyring, &mut closed);
+        if !closed.is_empty() {
+            return Err(closed.into_iter().collect());
+        }
+        Ok(LensInput {
             units: batch.units.len(),
             keys,
-            tables: BTreeMap::new(),
-        };
-        let mut closed = BTreeMap::new();
-        for name in &self.lens.groups[group].sources {
-            // A table that was not loaded has no row.
-            let Some(rows) = batch.tables.get(name) else {
-                continue;
-            };
-            let needed = self.lens.needed.get(name).into_iter().flatten();
-            let columns = needed.map(|column| {
-                let plain =
-                    rows.columns[column].opened(rows.count(), self.keyring, |row, source| {
-                        let fault = || RowsError::Sealed {
-                            table: name.clone(),
-                            column: column.clone(),
-                            source,
-                        };
-                        closed.entry(rows.unit_of(row)).or_insert_with(fault);
-                    });
-                (column.clone(), plain.into_owned())
-            });
-            let columns = columns.collect();
-            input.tables.insert(
-                name.clone(),
-                InputTable {
-                    unit_offsets: rows.unit_offsets.clone(),
-                    columns,
-                },
-            );
-        }
-        if closed.is_empty() {
-            Ok(input)
-        } else {
-            Err(closed.into_iter().collect())
-        }
+            tables: loaded
+                .map(|(name, rows)| (name.clone(), rows.clone()))
+                .collect(),
+            opened,
+        })
     }
-}
-
-/// Every column of a table's rows at the target: computed, as in the source, or the same in all
-/// rows. A column that was not loaded is left out.
-fn target_rows(
-    composed: &Composed,
-    mut table: AppliedTable,
-    source: &UnitBatch,
-    budget: &BatchBudget,
-) -> Result<TableRows, OverBudget> {
-    let repeated = |column: &Column, literal: Option<&Literal>, rows: usize| {
-        budget
-            .spend(ColumnData::repeated_bytes(
-                column.kind.into(),
-                Value::of(literal),
-                rows,
-            ))?
-            .keep();
-        Ok(BatchColumn::repeated(column, literal, rows))
-    };
-    let count = table.unit_offsets.last().map_or(0, |&rows| rows as usize);
-    let mut columns = BTreeMap::new();
-    for (column, provenance) in &composed.columns {
-        let values = match provenance {
-            Provenance::Computed => {
-                let data = table
-                    .computed
-                    .remove(&column.name)
-                    .expect("the lens computes what it said");
-                BatchColumn::new(data, Sealing::Plain)
-            }
-            Provenance::Fill(literal) => repeated(column, literal.as_ref(), count)?,
-            Provenance::Raw {
-                table: from,
-                column: name,
-            } => {
-                let at = composed
-                    .sources
-                    .iter()
-                    .position(|source| source == from)
-                    .expect("a source of the table");
-                match source
-                    .tables
-                    .get(from)
-                    .map(|rows| (rows.columns.get(name), rows.count()))
-                {
-                    Some((Some(values), rows)) => {
-                        unread(column, values, rows, &table.origins[at], budget)?
-                    }
-                    Some((None, _)) => continue,
-                    None => repeated(column, column.default.as_ref(), count)?,
-                }
-            }
-        };
-        columns.insert(column.name.clone(), values);
-    }
-    Ok(TableRows {
-        unit_offsets: table.unit_offsets,
-        columns,
-    })
-}
-
-/// The values of a column that no step has read, in the rows that continue rows of the source.
-fn unread(
-    column: &Column,
-    values: &BatchColumn,
-    rows: usize,
-    origins: &[u32],
-    budget: &BatchBudget,
-) -> Result<BatchColumn, OverBudget> {
-    if origins.len() == rows && origins.iter().zip(0..).all(|(&origin, row)| origin == row) {
-        return Ok(BatchColumn {
-            data: Arc::clone(&values.data),
-            sealing: values.sealing,
-        });
-    }
-    let (encoding, otherwise) = (
-        Encoding::from(column.kind),
-        Value::of(column.default.as_ref()),
-    );
-    budget
-        .spend(values.data.picked_bytes(encoding, origins, otherwise))?
-        .keep();
-    Ok(BatchColumn::new(
-        values.data.pick(encoding, origins, otherwise),
-        values.sealing,
-    ))
 }
 
 /// The two halves of units that cannot be taken to the target at once.

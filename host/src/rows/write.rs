@@ -2,12 +2,12 @@
 //! units from table to table inside the database.
 
 use bbs_encryption::Keyring;
-use bbs_lens::Provenance;
 use bbs_lens::layout::schema::{Column, ColumnType, Table};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::{BatchColumn, OwnedValue, Provenance, TableRows};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
-use super::batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
+use super::batch::{UnitBatch, stored};
 use super::diff::{Matched, matched, same};
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
@@ -180,7 +180,7 @@ impl TableWriter<'_> {
         column: &Column,
         dialect: Dialect,
     ) -> Result<Expr, RowsError> {
-        let text = match values.stored(row, column, self.keyring) {
+        let text = match stored(values, row, column, self.keyring) {
             OwnedValue::Null => return Ok(null(column.kind)),
             OwnedValue::Boolean(value) => return Ok(Expr::val(value)),
             OwnedValue::Integer(value) => return Ok(Expr::val(value)),

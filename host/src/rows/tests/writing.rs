@@ -18,7 +18,8 @@ async fn three_apps() -> (TempDir, Database, UnitBatch) {
     let table = &layout().tables["apps"];
     let mut tx = database.write().await.unwrap();
     let rows = &batch.tables["apps"];
-    let sealed = rows.columns["secret"].sealed(
+    let sealed = sealed(
+        rows.columns["secret"].clone(),
         rows.count(),
         table.find_column("secret").unwrap(),
         &keyring(),
