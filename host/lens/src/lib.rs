@@ -54,7 +54,7 @@ use frame::{ChangePlace, Frame};
 pub use last_change::TablePart;
 pub use residue::{Residue, ResidueEntry, ResidueValue};
 use step::{Step, StepScope};
-pub use table::{BatchColumn, OpenedColumns, OwnedValue, TableRows};
+pub use table::{BatchColumn, OpenedColumns, OwnedValue, TableBuilder, TableRows};
 use transform::Transform;
 
 /// Units at the source of a lens, with every column that [`Lens::needed`] names.

@@ -1,6 +1,8 @@
 //! The rows of one table as columns, in the order of their units: the one form in which rows go
 //! from the database to a lens, and from it to the database.
 
+mod builder;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,6 +10,7 @@ use std::sync::Arc;
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Literal, Sealing, Table};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
+pub use builder::TableBuilder;
 
 /// The rows of one table, in the order of the batch's units.
 #[derive(Debug, Clone, Default)]
@@ -49,18 +52,9 @@ impl BatchColumn {
 impl TableRows {
     /// No row, for so many units.
     pub fn empty(table: &Table, columns: &BTreeSet<String>, units: usize) -> Self {
-        let columns = table
-            .columns
-            .iter()
-            .filter(|column| columns.contains(&column.name))
-            .map(|column| {
-                let data = ColumnBuilder::new(column.kind.into()).finish();
-                (column.name.clone(), BatchColumn::new(data, column.sealing))
-            });
-        Self {
-            unit_offsets: vec![0; units + 1],
-            columns: columns.collect(),
-        }
+        let all = table.columns.iter();
+        let columns = all.filter(|column| columns.contains(&column.name));
+        TableBuilder::new(columns).finish(vec![0; units + 1])
     }
 
     pub fn of(&self, unit: usize) -> Range<usize> {

@@ -4,16 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_encryption::Keyring;
+use bbs_lens::TableBuilder;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::layout::values::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::QuarantineEntry;
 use crate::database::Dialect;
 use crate::rows::digest::{from_hex, to_hex};
-use crate::rows::{self, BatchColumn, OwnedValue, TableRows, UnitBatch, UnitKey};
+use crate::rows::{self, OwnedValue, TableRows, UnitBatch, UnitKey};
 
 /// How the sealed values of an entry are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -209,35 +210,27 @@ fn parsed_rows(
             unknown.map(|name| format!("row {row} of `{}`: it has no column `{name}`", table.name)),
         );
     }
-    let mut columns = BTreeMap::new();
-    for column in &table.columns {
-        let mut values = ColumnBuilder::new(column.kind.into());
+    let mut rows = TableBuilder::new(&table.columns);
+    for (place, column) in table.columns.iter().enumerate() {
         for (row, given) in (1..).zip(given) {
             let parsed = given
                 .get(&column.name)
                 .ok_or("it is missing")
                 .and_then(|json| parsed(json, column, keyring));
             match parsed {
-                Ok(value) => values.push(value.value()),
+                Ok(value) => rows.push(place, value.value()),
                 Err(fault) => {
                     faults.push(format!(
                         "row {row} of `{}`, `{}`: {fault}",
                         table.name, column.name
                     ));
-                    values.push(Value::Null);
+                    rows.push(place, Value::Null);
                 }
             }
         }
-        columns.insert(
-            column.name.clone(),
-            BatchColumn::new(values.finish(), column.sealing),
-        );
     }
-    let rows = u32::try_from(given.len()).ok()?;
-    (faults.len() == before).then_some(TableRows {
-        unit_offsets: vec![0, rows],
-        columns,
-    })
+    let count = u32::try_from(given.len()).ok()?;
+    (faults.len() == before).then(|| rows.finish(vec![0, count]))
 }
 
 fn exported(value: Value<'_>, column: &Column, keyring: &Keyring, sealed: SealedValues) -> Json {

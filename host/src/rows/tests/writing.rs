@@ -7,7 +7,7 @@ use super::*;
 
 const ROWS: &str = "SELECT app || ' ' || note || ' ' || number || ' ' || COALESCE(record_version, '-') FROM apps ORDER BY app";
 
-/// Three apps written by [`insert`].
+/// Three apps written by [`bulk::insert`].
 async fn three_apps() -> (TempDir, Database, UnitBatch) {
     let (folder, database) = database(&[], &[], &[]).await;
     let batch = apps(&[
@@ -26,7 +26,7 @@ async fn three_apps() -> (TempDir, Database, UnitBatch) {
     );
     let mut stored = rows.clone();
     stored.columns.insert("secret".into(), sealed);
-    insert(&mut tx, "apps", table, &stored).await.unwrap();
+    bulk::insert(&mut tx, "apps", table, &stored).await.unwrap();
     tx.commit().await.unwrap();
     (folder, database, batch)
 }
