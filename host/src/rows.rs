@@ -46,7 +46,7 @@ pub use key::{
 pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range};
 pub use paging::{Bounds, Measure, UnitPage, UnitSource, next_units, select_units, text_length};
 pub use storable::{Unstorable, flaws, refused_residue, refused_row};
-pub use transform::{Passage, Sifted, Transformed, halves, whole};
+pub use transform::{Passage, Transformed, halves, whole};
 pub use write::{copy_range, replace};
 
 /// A layout, and the names of its tables in the database.

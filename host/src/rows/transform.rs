@@ -29,6 +29,10 @@ pub struct Passage<'a> {
 #[derive(Debug, Default)]
 pub struct Transformed {
     pub batch: UnitBatch,
+    /// The places in the source of the units of the batch.
+    pub places: Vec<usize>,
+    /// The units of the source that cannot be transformed.
+    pub refused: Vec<Refused>,
     pub residue: Vec<ResidueEntry>,
     /// The number of residue entries that were not given back because their units have changed
     /// since.
@@ -39,15 +43,6 @@ pub struct Transformed {
 
 /// A unit that cannot be transformed: its place in the batch, and why.
 pub type Refused = (usize, RowsError);
-
-/// What [`Passage::sift`] returns.
-#[derive(Debug, Default)]
-pub struct Sifted {
-    /// The places of the units that were transformed.
-    pub units: Vec<usize>,
-    pub transformed: Transformed,
-    pub refused: Vec<Refused>,
-}
 
 impl Passage<'_> {
     /// Takes all units to the target. The source has every column that the lens needs and those
@@ -72,18 +67,17 @@ impl Passage<'_> {
     /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the
     /// caller takes fewer. Or a module is too slow to search for the units at fault
     /// ([`RowsError::is_of_module`]).
-    pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Sifted, RowsError> {
-        let mut sifted = Sifted {
-            units: (0..source.units.len()).collect(),
-            ..Sifted::default()
-        };
+    pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Transformed, RowsError> {
+        let mut places: Vec<_> = (0..source.units.len()).collect();
+        let mut all_refused = Vec::new();
         let mut taken = self.take(source, left, Search::Every);
         loop {
             let mut refused = match taken {
                 Ok(transformed) => {
-                    return Ok(Sifted {
-                        transformed,
-                        ..sifted
+                    return Ok(Transformed {
+                        places,
+                        refused: all_refused,
+                        ..transformed
                     });
                 }
                 Err(refused) => refused,
@@ -93,18 +87,14 @@ impl Passage<'_> {
             if let Some(place) = refused.iter().position(is_of_no_unit) {
                 return Err(refused.swap_remove(place).1);
             }
-            let at_fault: BTreeSet<_> = refused
-                .iter()
-                .map(|(unit, _)| sifted.units[*unit])
-                .collect();
-            sifted.refused.extend(
-                refused
-                    .into_iter()
-                    .map(|(unit, fault)| (sifted.units[unit], fault)),
-            );
-            sifted.units.retain(|unit| !at_fault.contains(unit));
-            let rest = source.only(&self.lens.source, &sifted.units);
-            taken = self.take(&rest, &left.only(&sifted.units), Search::Every);
+            refused
+                .iter_mut()
+                .for_each(|(unit, _)| *unit = places[*unit]);
+            let at_fault: BTreeSet<_> = refused.iter().map(|(unit, _)| *unit).collect();
+            all_refused.extend(refused);
+            places.retain(|unit| !at_fault.contains(unit));
+            let rest = source.only(&self.lens.source, &places);
+            taken = self.take(&rest, &left.only(&places), Search::Every);
         }
     }
 
@@ -115,7 +105,10 @@ impl Passage<'_> {
         search: Search,
     ) -> Result<Transformed, Vec<Refused>> {
         let budget = BatchBudget::default();
-        let mut target = Transformed::default();
+        let mut target = Transformed {
+            places: (0..source.units.len()).collect(),
+            ..Transformed::default()
+        };
         target.batch.units.clone_from(&source.units);
         for &group in self.groups {
             let input = self.input(group, source)?;
