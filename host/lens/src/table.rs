@@ -150,6 +150,16 @@ impl TableRows {
             .map(|values| values.data.get(encoding(table, name), row))
     }
 
+    /// The values of some columns of a row, encoded.
+    pub fn encoded(&self, table: &Table, columns: &[String], row: usize) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        for name in columns {
+            let value = self.value(table, name, row);
+            value.unwrap_or(Value::Null).encode(&mut bytes);
+        }
+        bytes
+    }
+
     /// These rows, in this order.
     pub fn picked(&self, table: &Table, unit_offsets: Vec<u32>, rows: &[u32]) -> Self {
         let columns = self.columns.iter().map(|(name, values)| {

@@ -43,13 +43,7 @@ pub fn matched(
 }
 
 fn encoded_key(table: &Table, rows: &TableRows, row: usize) -> Vec<u8> {
-    let mut key = Vec::new();
-    for name in &table.primary_key {
-        rows.value(table, name, row)
-            .unwrap_or(Value::Null)
-            .encode(&mut key);
-    }
-    key
+    rows.encoded(table, &table.primary_key, row)
 }
 
 /// Whether two values are alike once they are plain. Sealed values differ each time they are

@@ -2,12 +2,13 @@
 //! source, as they are stored.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::{Content, Frame, FrameTable};
 use crate::budget::OverBudget;
-use crate::layout::columns::ColumnData;
-use crate::layout::schema::{Column, Literal, Sealing};
-use crate::layout::values::{Encoding, Value};
+use crate::column::PlainColumn;
+use crate::layout::schema::{Column, Sealing};
+use crate::layout::values::Value;
 use crate::{BatchColumn, Provenance, TableRows};
 
 impl Frame<'_> {
@@ -24,8 +25,7 @@ impl Frame<'_> {
         };
         for (column, provenance) in columns {
             let values = match provenance {
-                Provenance::Computed => Some(self.computed(held, column)?),
-                Provenance::Fill(literal) => Some(self.repeated(held, column, literal.as_ref())?),
+                Provenance::Computed | Provenance::Fill(_) => Some(self.plain(held, column)?),
                 Provenance::Raw {
                     table,
                     column: name,
@@ -37,28 +37,16 @@ impl Frame<'_> {
         Ok(rows)
     }
 
-    fn computed(&self, held: &FrameTable, column: &Column) -> Result<BatchColumn, OverBudget> {
+    fn plain(&self, held: &FrameTable, column: &Column) -> Result<BatchColumn, OverBudget> {
         let known = held.find(&column.name);
-        if let Content::Given(data) = &known.content {
-            return Ok(BatchColumn {
-                data: data.clone(),
-                sealing: Sealing::Plain,
-            });
-        }
-        let data = self.contents(held, known)?.into_owned(self.budget)?;
-        Ok(BatchColumn::new(data, Sealing::Plain))
-    }
-
-    fn repeated(
-        &self,
-        held: &FrameTable,
-        column: &Column,
-        literal: Option<&Literal>,
-    ) -> Result<BatchColumn, OverBudget> {
-        let (encoding, value) = (Encoding::from(column.kind), Value::of(literal));
-        let bytes = ColumnData::repeated_bytes(encoding, value, held.rows());
-        self.budget.spend(bytes)?.keep();
-        Ok(BatchColumn::repeated(column, literal, held.rows()))
+        let data = match &known.content {
+            Content::Given(data) => Arc::clone(data),
+            _ => Arc::new(self.contents(held, known)?.into_owned(self.budget)?),
+        };
+        Ok(BatchColumn {
+            data,
+            sealing: Sealing::Plain,
+        })
     }
 
     /// The values of a column of the source, shared where the rows are all of the source.
@@ -68,10 +56,11 @@ impl Frame<'_> {
         column: &Column,
         (table, name): (&str, &str),
     ) -> Result<Option<BatchColumn>, OverBudget> {
+        let otherwise = Value::of(column.default.as_ref());
         let Some(source) = self.input.tables.get(table) else {
-            return self
-                .repeated(held, column, column.default.as_ref())
-                .map(Some);
+            let data = PlainColumn::repeated(otherwise, column, held.rows(), self.budget)?;
+            let data = data.into_owned(self.budget)?;
+            return Ok(Some(BatchColumn::new(data, Sealing::Plain)));
         };
         let Some(values) = source.columns.get(name) else {
             return Ok(None);
@@ -80,13 +69,8 @@ impl Frame<'_> {
         if source.is_continued_whole(origins) {
             return Ok(Some(values.clone()));
         }
-        let (encoding, otherwise) = (
-            Encoding::from(column.kind),
-            Value::of(column.default.as_ref()),
-        );
-        let bytes = values.data.picked_bytes(encoding, origins, otherwise);
-        self.budget.spend(bytes)?.keep();
-        let data = values.data.pick(encoding, origins, otherwise);
+        let data = PlainColumn::picked(&values.data, column, origins, otherwise, self.budget)?;
+        let data = data.into_owned(self.budget)?;
         Ok(Some(BatchColumn::new(data, values.sealing)))
     }
 }

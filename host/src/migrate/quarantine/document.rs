@@ -138,13 +138,13 @@ impl QuarantineDocument {
             }
             let table = &layout.tables[name];
             if let Some(rows) = parsed_rows(table, given, keyring, &mut faults) {
-                let moved =
-                    (0..rows.count()).filter(|at| !keys.contains(&key_of(table, &rows, *at)));
-                faults.extend(moved.map(|at| {
+                let columns = rows::key_columns(table);
+                let is_moved = |at: &usize| !keys.contains(&rows.encoded(table, &columns, *at));
+                faults.extend((0..rows.count()).filter(is_moved).map(|at| {
                     format!(
                         "row {} of `{name}` is of another unit; keep its `{}`",
                         at + 1,
-                        rows::key_columns(table).join("`, `")
+                        columns.join("`, `")
                     )
                 }));
                 faults.extend(rows::flaws(table, &rows, keyring, dialect));
@@ -167,8 +167,9 @@ impl QuarantineDocument {
 fn keys_of(unit: &UnitBatch, layout: &Layout) -> BTreeSet<Vec<u8>> {
     let of_table = |(name, rows): (&String, &TableRows)| {
         let table = &layout.tables[name];
+        let columns = rows::key_columns(table);
         (0..rows.count())
-            .map(|row| key_of(table, rows, row))
+            .map(|row| rows.encoded(table, &columns, row))
             .collect::<Vec<_>>()
     };
     let name = unit
@@ -182,16 +183,6 @@ fn keys_of(unit: &UnitBatch, layout: &Layout) -> BTreeSet<Vec<u8>> {
             key
         });
     unit.tables.iter().flat_map(of_table).chain(name).collect()
-}
-
-fn key_of(table: &Table, rows: &TableRows, row: usize) -> Vec<u8> {
-    let mut key = Vec::new();
-    for column in rows::key_columns(table) {
-        rows.value(table, &column, row)
-            .unwrap_or(Value::Null)
-            .encode(&mut key);
-    }
-    key
 }
 
 /// The rows of a table; `None` with a fault added for each value that does not fit its column.
