@@ -5,11 +5,11 @@
 //! Owns loading, opening, sealing and writing whole units and their residue. Decides neither which
 //! units, nor when, nor what changes.
 //!
-//! A row has five representations on its way: a [`crate::database::Row`] as the driver returns it;
-//! columns of a [`UnitBatch`], at either end of a lens, sealed as stored or plain; the plain
-//! columns of a [`bbs_lens::LensInput`], which the lens reads; a
-//! [`bbs_lens::layout::columns::Batch`], the input of a module; and [`bbs_lens::Applied`], the
-//! plain columns that the lens computed, which become part of the next [`UnitBatch`].
+//! A row has four representations on its way: a [`crate::database::Row`] as the driver returns it;
+//! columns of [`TableRows`], sealed as stored or plain, from there through a lens to the statement
+//! that writes them; columns of a [`bbs_lens::layout::columns::Batch`], the plain ones that a module
+//! reads, with an [`bbs_lens::layout::columns::Outcome`] back; and the bytes of that statement
+//! ([`crate::database::bulk`]).
 
 mod batch;
 mod capacity;
