@@ -5,11 +5,11 @@
 //! Owns loading, opening, sealing and writing whole units and their residue. Decides neither which
 //! units, nor when, nor what changes.
 //!
-//! A row has five representations on its way: a [`crate::database::Row`] as the driver returns it;
-//! columns of a [`UnitBatch`], at either end of a lens, sealed as stored or plain; the plain
-//! columns of a [`bbs_lens::LensInput`], which the lens reads; a
-//! [`bbs_lens::layout::columns::Batch`], the input of a module; and [`bbs_lens::Applied`], the
-//! plain columns that the lens computed, which become part of the next [`UnitBatch`].
+//! A row has four representations on its way: a [`crate::database::Row`] as the driver returns it;
+//! columns of [`TableRows`], sealed as stored or plain, from there through a lens to the statement
+//! that writes them; columns of a [`bbs_lens::layout::columns::Batch`], the plain ones that a module
+//! reads, with an [`bbs_lens::layout::columns::Outcome`] back; and the bytes of that statement
+//! ([`crate::database::bulk`]).
 
 mod batch;
 mod capacity;
@@ -34,7 +34,8 @@ use bbs_lens::layout::schema::Layout;
 use crate::database::{SqlError, is_repeatable};
 pub use bbs_lens::layout::schema::RECORD_VERSION;
 
-pub use batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
+pub use batch::{UnitBatch, opened, sealed};
+pub use bbs_lens::{BatchColumn, OwnedValue, TableRows};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
 pub use index::{places_among, places_between, units_among, units_where};
@@ -45,8 +46,8 @@ pub use key::{
 pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range};
 pub use paging::{Bounds, Measure, UnitPage, UnitSource, next_units, select_units, text_length};
 pub use storable::{Unstorable, flaws, refused_residue, refused_row};
-pub use transform::{Passage, Sifted, Transformed, halves, whole};
-pub use write::{copy_range, insert, replace};
+pub use transform::{Passage, Transformed, halves, whole};
+pub use write::{copy_range, replace};
 
 /// A layout, and the names of its tables in the database.
 #[derive(Debug, Clone)]

@@ -2,10 +2,12 @@
 //! the batch budget while they are in memory.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use super::budget::{BatchBudget, OverBudget, Spent};
 use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Literal, Sealing};
+use crate::layout::values::{Encoding, Value};
 
 /// What a column of the frame holds.
 #[derive(Debug, Clone)]
@@ -17,7 +19,8 @@ pub(super) enum Content {
         sealing: Sealing,
     },
     Fill(Option<Literal>),
-    Given(ColumnData),
+    /// Made by a step. Shared by tables that have the same rows, and with the result of the lens.
+    Given(Arc<ColumnData>),
 }
 
 #[derive(Debug, Clone)]
@@ -45,14 +48,33 @@ impl<'a> PlainColumn<'a> {
         })
     }
 
-    pub(super) fn made(
+    /// The same value in every row.
+    pub(super) fn repeated(
+        value: Value<'_>,
+        column: &Column,
+        rows: usize,
         budget: &'a BatchBudget,
-        bytes: usize,
-        make: impl FnOnce() -> ColumnData,
     ) -> Result<Self, OverBudget> {
-        let spent = budget.spend(bytes)?;
+        let encoding = Encoding::from(column.kind);
+        let spent = budget.spend(ColumnData::repeated_bytes(encoding, value, rows))?;
         Ok(Self {
-            data: Cow::Owned(make()),
+            data: Cow::Owned(ColumnData::repeat(encoding, value, rows)),
+            spent,
+        })
+    }
+
+    /// The rows at `origins`, in that order; `otherwise` for new ones.
+    pub(super) fn picked(
+        data: &ColumnData,
+        column: &Column,
+        origins: &[u32],
+        otherwise: Value<'_>,
+        budget: &'a BatchBudget,
+    ) -> Result<Self, OverBudget> {
+        let encoding = Encoding::from(column.kind);
+        let spent = budget.spend(data.picked_bytes(encoding, origins, otherwise))?;
+        Ok(Self {
+            data: Cow::Owned(data.pick(encoding, origins, otherwise)),
             spent,
         })
     }

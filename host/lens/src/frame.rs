@@ -3,6 +3,7 @@
 
 mod aside;
 mod classes;
+mod target;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +12,7 @@ use super::budget::{BatchBudget, OverBudget};
 use super::column::{Content, EncodedRows, FrameColumn, PlainColumn};
 use super::error::{ChangeError, NoCounterpart};
 use super::{LensInput, UnitKeys};
-use crate::layout::columns::{ColumnData, NEW_ROW, Shape};
+use crate::layout::columns::{NEW_ROW, Shape};
 use crate::layout::history::Leg;
 use crate::layout::manifest::{Change, DataVersion};
 use crate::layout::schema::{Column, Layout, Table};
@@ -208,14 +209,10 @@ impl<'a> Frame<'a> {
             .sum()
     }
 
-    /// Takes a column's values out of a table that nothing reads from then on.
-    pub(super) fn take(&mut self, table: &str, column: &str) -> Result<ColumnData, OverBudget> {
-        let table_of = self.table_mut(table);
-        let at = table_of.position(column);
-        if let Content::Given(data) = &mut table_of.columns[at].content {
-            return Ok(std::mem::take(data));
-        }
-        self.read(table, column)?.into_owned(self.budget)
+    /// Takes out a table that no step reads any more.
+    pub(super) fn take_table(&mut self, table: &str) -> FrameTable {
+        let held = self.tables.remove(table);
+        held.expect("the layout was checked to have the table")
     }
 
     pub(super) fn has(&self, table: &str) -> bool {
@@ -251,15 +248,12 @@ impl<'a> Frame<'a> {
         table: &'b FrameTable,
         column: &'b FrameColumn,
     ) -> Result<PlainColumn<'b>, OverBudget> {
-        let encoding = Encoding::from(column.column.kind);
-        match &column.content {
+        let FrameColumn { column, content } = column;
+        match content {
             Content::Given(data) => PlainColumn::borrowed(data, self.budget),
             Content::Fill(literal) => {
-                let (value, rows) = (Value::of(literal.as_ref()), table.rows());
-                let bytes = ColumnData::repeated_bytes(encoding, value, rows);
-                PlainColumn::made(self.budget, bytes, || {
-                    ColumnData::repeat(encoding, value, rows)
-                })
+                let value = Value::of(literal.as_ref());
+                PlainColumn::repeated(value, column, table.rows(), self.budget)
             }
             Content::Source {
                 table: source,
@@ -272,23 +266,17 @@ impl<'a> Frame<'a> {
                     .or_default()
                     .insert(name.clone());
                 let Some(loaded) = self.input.tables.get(source) else {
-                    return PlainColumn::made(self.budget, 0, || {
-                        ColumnData::repeat(encoding, Value::Null, 0)
-                    });
+                    return PlainColumn::repeated(Value::Null, column, 0, self.budget);
                 };
-                let data = &loaded.columns[name];
+                let opened = self.input.opened.get(source);
+                let opened = opened.and_then(|columns| columns.get(name));
+                let data = &opened.unwrap_or_else(|| &loaded.columns[name]).data;
                 let origins = &table.origins[source];
-                let all = loaded.unit_offsets.last().map_or(0, |&rows| rows as usize);
-                if origins.len() == all
-                    && origins.iter().zip(0..).all(|(&origin, row)| origin == row)
-                {
+                if loaded.is_continued_whole(origins) {
                     return PlainColumn::borrowed(data, self.budget);
                 }
-                let otherwise = Value::of(column.column.default.as_ref());
-                let bytes = data.picked_bytes(encoding, origins, otherwise);
-                PlainColumn::made(self.budget, bytes, || {
-                    data.pick(encoding, origins, otherwise)
-                })
+                let otherwise = Value::of(column.default.as_ref());
+                PlainColumn::picked(data, column, origins, otherwise, self.budget)
             }
         }
     }
@@ -437,11 +425,8 @@ impl<'a> Frame<'a> {
             }
         }
         let data = self.contents(giver, &moved)?;
-        let encoding = Encoding::from(moved.column.kind);
-        self.budget
-            .spend(data.picked_bytes(encoding, rows, Value::Null))?
-            .keep();
-        Ok(Content::Given(data.pick(encoding, rows, Value::Null)))
+        let data = PlainColumn::picked(&data, &moved.column, rows, Value::Null, self.budget)?;
+        Ok(Content::Given(data.into_owned(self.budget)?.into()))
     }
 
     /// For each row of `to`, the row of `from` with the same key.
@@ -527,14 +512,9 @@ impl<'a> Frame<'a> {
             .chain(aside)
         {
             if let Content::Given(data) = content {
-                let (encoding, otherwise) = (
-                    Encoding::from(column.kind),
-                    Value::of(column.default.as_ref()),
-                );
-                budget
-                    .spend(data.picked_bytes(encoding, &shape.origins, otherwise))?
-                    .keep();
-                *data = data.pick(encoding, &shape.origins, otherwise);
+                let otherwise = Value::of(column.default.as_ref());
+                let picked = PlainColumn::picked(data, column, &shape.origins, otherwise, budget)?;
+                *data = picked.into_owned(budget)?.into();
             }
         }
         Ok(())

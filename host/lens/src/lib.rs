@@ -29,6 +29,7 @@ pub mod layout;
 mod owners;
 mod residue;
 mod step;
+mod table;
 pub mod transform;
 mod unit_keys;
 mod walk;
@@ -44,7 +45,7 @@ use crate::layout::schema::{Column, Layout, Literal, Table};
 use crate::layout::values::Encoding;
 use crate::transform::RunArguments;
 
-use budget::{BatchBudget, OverBudget};
+use budget::BatchBudget;
 use column::Content;
 use contained::contained;
 use error::StepError;
@@ -53,15 +54,19 @@ use frame::{ChangePlace, Frame};
 pub use last_change::TablePart;
 pub use residue::{Residue, ResidueEntry, ResidueValue};
 use step::{Step, StepScope};
+pub use table::{BatchColumn, OpenedColumns, OwnedValue, TableBuilder, TableRows};
 use transform::Transform;
 
-/// Units at the source of a lens: the plain values of every column that [`Lens::needed`] names.
+/// Units at the source of a lens, with every column that [`Lens::needed`] names.
 #[derive(Debug, Clone, Default)]
 pub struct LensInput {
     pub units: usize,
     /// The key of each unit, for a lens that [`Lens::writes_keys`]; absent if it is not known.
     pub keys: Option<UnitKeys>,
-    pub tables: BTreeMap<String, InputTable>,
+    /// As they are stored.
+    pub tables: BTreeMap<String, TableRows>,
+    /// The needed columns that are stored sealed.
+    pub opened: OpenedColumns,
 }
 
 /// The keys of units: one value each.
@@ -71,30 +76,18 @@ pub struct UnitKeys {
     pub values: ColumnData,
 }
 
-#[derive(Debug, Clone, Default)]
-pub struct InputTable {
-    pub unit_offsets: Vec<u32>,
-    pub columns: BTreeMap<String, ColumnData>,
-}
-
 /// Units at the target of a lens, and what the steps would lose of them.
 #[derive(Debug, Default)]
 pub struct Applied {
-    pub tables: BTreeMap<String, AppliedTable>,
+    /// With each column that a step has computed or whose source was loaded.
+    pub tables: BTreeMap<String, TableRows>,
+    /// By table and by source table: the source row that each row continues.
+    pub origins: BTreeMap<String, BTreeMap<String, Vec<u32>>>,
     pub residue: Vec<ResidueEntry>,
     /// The number of entries of [`Residue`] whose records have changed since.
     pub stale: u64,
     /// The number of rows that row functions removed.
     pub removed: u64,
-}
-
-#[derive(Debug, Default)]
-pub struct AppliedTable {
-    pub unit_offsets: Vec<u32>,
-    /// For each of [`Composed::sources`], in that order: the source row that each row continues.
-    pub origins: Vec<Vec<u32>>,
-    /// By name, plain.
-    pub computed: BTreeMap<String, ColumnData>,
 }
 
 /// The origin of a target column's values.
@@ -493,41 +486,21 @@ impl Lens {
             budget.settle(others + frame.bytes())?;
         }
         for target in &group.targets {
-            let composed = &self.tables[target];
-            let computed = composed
-                .columns
-                .iter()
-                .filter(|(_, provenance)| *provenance == Provenance::Computed);
-            let computed = computed
-                .map(|(column, _)| Ok((column.name.clone(), frame.take(target, &column.name)?)));
-            let computed = computed.collect::<Result<_, OverBudget>>()?;
-            let table = frame.table_mut(target);
-            let origins = composed
-                .sources
-                .iter()
-                .map(|source| table.origins.remove(source).expect("it was composed"));
-            let origins = origins.collect();
-            let unit_offsets = std::mem::take(&mut table.unit_offsets);
-            applied.tables.insert(
-                target.clone(),
-                AppliedTable {
-                    unit_offsets,
-                    origins,
-                    computed,
-                },
-            );
+            let held = frame.take_table(target);
+            let rows = frame
+                .target_rows(&held, &self.tables[target].columns)
+                .inspect_err(|_| at.set(self.last_step_of(target)))?;
+            applied.tables.insert(target.clone(), rows);
+            applied.origins.insert(target.clone(), held.origins);
         }
         Ok(applied)
     }
 
-    /// The error of a table of the target whose rows cannot be made.
-    pub fn failed_for(&self, table: &str, units: usize, reason: String) -> LensError {
+    /// The place of the step to name if the rows of a table of the target cannot be made.
+    fn last_step_of(&self, table: &str) -> usize {
         let leg = self.last_change(table, TablePart::Rows);
-        let step = self
-            .legs()
-            .position(|of_step| of_step == leg)
-            .expect("a step of the lens");
-        self.at_fault(step, units, reason)
+        let place = self.legs().position(|of_step| of_step == leg);
+        place.expect("a step of the lens")
     }
 
     /// An error of a step that is not one of the module's answer.

@@ -383,7 +383,9 @@ pub(super) fn restore(
         ))
     });
     for (name, data) in restored.collect::<Result<Vec<_>, OverBudget>>()? {
-        frame.table_mut(table).set(&name, Content::Given(data));
+        frame
+            .table_mut(table)
+            .set(&name, Content::Given(data.into()));
     }
     Ok(())
 }
@@ -477,7 +479,7 @@ pub(super) fn restore_filled(
                     .unwrap_or_else(otherwise),
             );
         }
-        Ok(Content::Given(data.finish()))
+        Ok(Content::Given(data.finish().into()))
     });
     let contents = contents.collect::<Result<Vec<_>, OverBudget>>()?;
     drop(keys);
@@ -517,7 +519,7 @@ fn restore_table(
     let held = frame.table_mut(table);
     held.unit_offsets = offsets;
     for FrameColumn { column, content } in &mut held.columns {
-        *content = Content::Given(restored_column(column, &rows, None));
+        *content = Content::Given(restored_column(column, &rows, None).into());
     }
     Ok(())
 }

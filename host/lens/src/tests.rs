@@ -185,6 +185,10 @@ fn texts(values: &[&str]) -> ColumnData {
     column.finish()
 }
 
+fn plain(values: &[&str]) -> BatchColumn {
+    BatchColumn::new(texts(values), Sealing::Plain)
+}
+
 /// Units of one row each.
 fn source(words: &[&str]) -> LensInput {
     let guids: Vec<_> = (0..words.len())
@@ -198,16 +202,17 @@ fn source(words: &[&str]) -> LensInput {
         ("word", texts(words)),
         ("flag", flags.finish()),
     ];
-    let columns = columns.map(|(name, data)| (name.to_owned(), data)).into();
+    let plain = |(name, data): (&str, _)| (name.to_owned(), BatchColumn::new(data, Sealing::Plain));
+    let columns = columns.map(plain).into();
     let rows = u32::try_from(words.len()).unwrap();
-    let apps = InputTable {
+    let apps = TableRows {
         unit_offsets: (0..=rows).collect(),
         columns,
     };
     LensInput {
         units: words.len(),
-        keys: None,
         tables: [("apps".to_owned(), apps)].into(),
+        ..LensInput::default()
     }
 }
 
@@ -220,7 +225,7 @@ fn arguments() -> Arguments {
 }
 
 fn words(applied: &Applied, column: &str) -> Vec<String> {
-    let data = &applied.tables["apps"].computed[column];
+    let data = &applied.tables["apps"].columns[column].data;
     let text = |row| match data.get(Encoding::Text, row) {
         Value::Text(bytes) => String::from_utf8(bytes.to_vec()).unwrap(),
         other => format!("{other:?}"),
@@ -391,7 +396,7 @@ fn steps_are_chained_in_memory_in_both_directions() {
         .get_mut("apps")
         .unwrap()
         .columns
-        .insert("secret".into(), texts(&["s", "t"]));
+        .insert("secret".into(), plain(&["s", "t"]));
     let applied = apply(&up, &units, Search::First).unwrap();
     assert_eq!(words(&applied, "loud"), ["AA", "BB"]);
     assert_eq!(words(&applied, "secret"), ["s", "t"]);
@@ -435,7 +440,7 @@ fn batch_too_large_for_one_call_passes_in_halves() {
     let applied = apply(&lens, &source(&words_in), Search::First).unwrap();
     let expected: Vec<_> = words_in.iter().map(|word| word.to_uppercase()).collect();
     assert_eq!(words(&applied, "word"), expected);
-    let flags = &applied.tables["apps"].computed["flag"];
+    let flags = &applied.tables["apps"].columns["flag"].data;
     for row in 0..11 {
         assert_eq!(
             flags.get(Encoding::Boolean, row),
@@ -622,8 +627,10 @@ fn reshaped_rows_keep_their_origins_across_halves() {
         words(&applied, "guid"),
         ["g0", "g2", "g2", "g3", "g4", "g4"]
     );
-    let table = &applied.tables["apps"];
-    assert_eq!(table.origins, [[0, 2, NEW_ROW, 3, 4, NEW_ROW]]);
-    assert_eq!(table.unit_offsets, [0, 1, 1, 3, 4, 6]);
+    assert_eq!(
+        applied.origins["apps"]["apps"],
+        [0, 2, NEW_ROW, 3, 4, NEW_ROW]
+    );
+    assert_eq!(applied.tables["apps"].unit_offsets, [0, 1, 1, 3, 4, 6]);
     assert_eq!(applied.removed, 1, "the row without a word");
 }

@@ -380,7 +380,7 @@ impl Step {
             for (name, data) in access.writes.iter().zip(written.columns) {
                 frame
                     .table_mut(&access.table)
-                    .set(name, Content::Given(data));
+                    .set(name, Content::Given(data.into()));
             }
             if !access.writes.is_empty() || access.reshapes {
                 frame.table_mut(&access.table).transformed = Some(self.leg());

@@ -7,8 +7,9 @@ use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
 use sqlx::query::Query as SqlxQuery;
 use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Type};
 
+use bbs_lens::TableRows;
 use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{Column, ColumnType};
+use bbs_lens::layout::schema::{Column, ColumnType, Table};
 use bbs_lens::layout::values::Value;
 use tokio::sync::mpsc;
 
@@ -24,13 +25,10 @@ const MOST_ROWS: usize = 256;
 /// Bytes of a `COPY` that are encoded before they are sent.
 const PIECE_BYTES: usize = 256 << 10;
 
-/// Rows in columnar form: each written column of the table with its values.
-#[derive(Debug)]
-pub struct Rows<'a> {
-    /// Number of rows.
-    pub count: usize,
-    /// The columns to write; each holds `count` values.
-    pub columns: Vec<(&'a Column, &'a ColumnData)>,
+/// The rows of a table, with the columns in its order.
+struct Rows<'a> {
+    count: usize,
+    columns: Vec<(&'a Column, &'a ColumnData)>,
 }
 
 impl Rows<'_> {
@@ -40,11 +38,24 @@ impl Rows<'_> {
     }
 }
 
-/// Inserts all rows. On failure the caller rolls its transaction back.
+/// Inserts whole rows into the table with that name in the database, each column sealed as the
+/// table stores it. On failure the caller rolls its transaction back.
 ///
 /// # Errors
 /// If a statement fails, or a value does not fit its column.
-pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
+pub async fn insert(
+    tx: &mut Transaction,
+    name: &str,
+    table: &Table,
+    rows: &TableRows,
+) -> Result<(), SqlError> {
+    let columns = table.columns.iter();
+    let rows = Rows {
+        count: rows.count(),
+        columns: columns
+            .map(|column| (column, &*rows.columns[&column.name].data))
+            .collect(),
+    };
     debug_assert!(
         rows.columns
             .iter()
@@ -54,9 +65,9 @@ pub async fn insert(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Resul
     // Counts as one query, however many statements it takes.
     let query = tx.query();
     query.end(match tx.dialect() {
-        Dialect::Postgres => copy(tx, table, rows).await,
-        Dialect::Sqlite => by_statements(tx, table, rows, MOST_VALUES_SQLITE).await,
-        Dialect::Mysql => by_statements(tx, table, rows, MOST_VALUES_MYSQL).await,
+        Dialect::Postgres => copy(tx, name, &rows).await,
+        Dialect::Sqlite => by_statements(tx, name, &rows, MOST_VALUES_SQLITE).await,
+        Dialect::Mysql => by_statements(tx, name, &rows, MOST_VALUES_MYSQL).await,
     })
 }
 

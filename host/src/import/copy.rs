@@ -6,8 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bbs_lens::TableBuilder;
 use bbs_lens::layout::schema::Sealing;
-use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::layout::values::Value;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
@@ -348,7 +349,7 @@ impl Filler<'_> {
         for (name, rows) in &tables {
             let table = &self.classifier.layout.tables[*name];
             let stored = stored(table, rows.iter(), &self.context.keyring);
-            let written = rows::insert(&mut tx, name, table, &stored).await;
+            let written = bulk::insert(&mut tx, name, table, &stored).await;
             written.about("the imported rows")?;
             outcome.rows.insert(name, rows.len() as u64);
         }
@@ -368,26 +369,15 @@ impl Filler<'_> {
             return Ok(());
         }
         let table = migrate::import_run();
-        let mut columns: Vec<_> = table
-            .columns
-            .iter()
-            .map(|column| ColumnBuilder::new(column.kind.into()))
-            .collect();
+        let mut runs_read = TableBuilder::new(&table.columns);
         for (guid, leaf) in run_infos {
-            columns[0].push(Value::Text(guid.as_bytes()));
-            columns[1].push(Value::Text(
-                &self
-                    .context
-                    .keyring
-                    .seal(Sealing::Sealed, leaf.value.as_bytes()),
-            ));
+            let keyring = &self.context.keyring;
+            let sealed = keyring.seal(Sealing::Sealed, leaf.value.as_bytes());
+            runs_read.push_row([guid.as_bytes(), &sealed].map(Value::Text));
         }
-        let data: Vec<_> = columns.into_iter().map(ColumnBuilder::finish).collect();
-        let rows = bulk::Rows {
-            count: run_infos.len(),
-            columns: table.columns.iter().zip(&data).collect(),
-        };
-        bulk::insert(tx, IMPORT_RUN, &rows)
+        let count = u32::try_from(run_infos.len()).expect("batches are bounded");
+        let rows = runs_read.finish(vec![0, count]);
+        bulk::insert(tx, IMPORT_RUN, &table, &rows)
             .await
             .about(IMPORT_RUN)?;
         Ok(())

@@ -2,8 +2,9 @@
 //! column cannot hold.
 
 use bbs_encryption::Keyring;
+use bbs_lens::TableBuilder;
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
-use bbs_lens::layout::values::ColumnBuilder;
+use bbs_lens::layout::values::Value;
 use bbs_model::actual_lrp::State;
 use bbs_model::routes::Routes;
 use bbs_model::{excerpt, tags};
@@ -13,7 +14,7 @@ use bbs_proto::models::{
 use prost::Message;
 
 use crate::database::Dialect;
-use crate::rows::{BatchColumn, Capacity, OwnedValue, TableRows};
+use crate::rows::{Capacity, OwnedValue, TableRows};
 
 /// Never: the largest time.
 const FOREVER_NS: i64 = i64::MAX;
@@ -238,26 +239,18 @@ pub(super) fn stored<'a>(
     keyring: &Keyring,
 ) -> TableRows {
     let count = u32::try_from(rows.len()).expect("batches are bounded");
-    let columns = table.columns.iter().map(|column| {
-        let mut data = ColumnBuilder::new(column.kind.into());
-        let default =
-            OwnedValue::from(bbs_lens::layout::values::Value::of(column.default.as_ref()));
+    let mut builder = TableBuilder::new(&table.columns);
+    for (place, column) in table.columns.iter().enumerate() {
+        let default = OwnedValue::from(Value::of(column.default.as_ref()));
         for row in rows.clone() {
             let named = row.values.iter().find(|(name, _)| *name == column.name);
             match named.map_or(&default, |(_, value)| value) {
                 OwnedValue::Text(plain) if column.sealing != Sealing::Plain => {
-                    data.push(OwnedValue::Text(keyring.seal(column.sealing, plain)).value());
+                    builder.push(place, Value::Text(&keyring.seal(column.sealing, plain)));
                 }
-                value => data.push(value.value()),
+                value => builder.push(place, value.value()),
             }
         }
-        (
-            column.name.clone(),
-            BatchColumn::new(data.finish(), column.sealing),
-        )
-    });
-    TableRows {
-        unit_offsets: vec![0, count],
-        columns: columns.collect(),
     }
+    builder.finish(vec![0, count])
 }

@@ -4,7 +4,6 @@
 
 use bbs_encryption::{EncryptionError, Keyring};
 use bbs_lens::Provenance;
-use bbs_lens::layout::schema::Sealing;
 use bbs_lens::layout::values::Value;
 use sha2::{Digest, Sha256};
 
@@ -12,7 +11,7 @@ use super::MigrateError;
 use super::plan::TablePlan;
 use crate::database::{Row, StatementResult, Transaction, sql, upsert};
 use crate::rows::digest::{from_hex, to_hex};
-use crate::rows::{BatchColumn, TableRows};
+use crate::rows::{self, TableRows};
 
 /// A checksum of rows that does not depend on their order: the sum of the digests of the rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,16 +50,15 @@ impl Checksum {
         {
             let mut failed = None;
             let values = &rows.columns[&column.name];
-            let plain = values
-                .opened(count, keyring, |_, fault| {
-                    failed = failed.take().or(Some(fault))
-                })
-                .into_owned();
+            let opened = rows::opened(values, count, keyring, |_, fault| {
+                failed = failed.take().or(Some(fault))
+            });
             if let Some(fault) = failed {
                 return Err(fault);
             }
-            rows.columns
-                .insert(column.name.clone(), BatchColumn::new(plain, Sealing::Plain));
+            if let Some(plain) = opened {
+                rows.columns.insert(column.name.clone(), plain);
+            }
         }
         Ok(Self::of(plan, &rows))
     }

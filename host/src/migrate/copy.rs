@@ -19,7 +19,7 @@ use super::{
     Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
 };
 use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{SqlError, refusal, upsert};
+use crate::database::{SqlError, bulk, refusal, upsert};
 use crate::lock::fence::Fence;
 use crate::pauses;
 use crate::progress::Counted;
@@ -327,7 +327,7 @@ async fn write_batch(
             };
             checksum::add(&mut tx, plan, copied).await?;
         } else if let Some((rows, checksum)) = batch.transformed.tables.get(&plan.table.name) {
-            let inserted = rows::insert(&mut tx, &plan.staged(job.to), &plan.table, rows).await;
+            let inserted = bulk::insert(&mut tx, &plan.staged(job.to), &plan.table, rows).await;
             inserted.map_err(plan.failed())?;
             let copied = CopiedRows {
                 rows: rows.count() as u64,

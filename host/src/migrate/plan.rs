@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::MigrateError;
 use crate::database::schema::{self, ColumnChange};
 use crate::database::{Dialect, ServerKind, SqlError};
-use crate::rows::{BatchColumn, TableRows};
+use crate::rows::{self, BatchColumn, TableRows};
 
 /// How a table gets to the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -139,8 +139,10 @@ impl TablePlan {
                 Provenance::Fill(value) => BatchColumn::repeated(column, value.as_ref(), count),
                 Provenance::Raw { .. } | Provenance::Computed => rows.columns[&column.name].clone(),
             };
-            rows.columns
-                .insert(column.name.clone(), values.sealed(count, column, keyring));
+            rows.columns.insert(
+                column.name.clone(),
+                rows::sealed(values, count, column, keyring),
+            );
         }
         rows
     }

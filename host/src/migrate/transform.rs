@@ -10,7 +10,7 @@ use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
 use crate::database::{SqlError, refusal};
 use crate::rows::residue::{self, SealedEntry};
-use crate::rows::{self, Passage, Sifted, TableRows, UnitBatch, UnitKey};
+use crate::rows::{self, Passage, TableRows, UnitBatch, UnitKey};
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]
@@ -162,30 +162,26 @@ pub(super) fn transform(
         keyring,
         writes_to: Some(job.dialect),
     };
-    let sifted = match job.refused_units {
+    let transformed = match job.refused_units {
         RefusedUnits::Quarantine => passage.sift(&read.rows, &read.left),
         RefusedUnits::Stop => match passage.all(&read.rows, &read.left) {
-            Ok(transformed) => Ok(Sifted {
-                transformed,
-                ..Sifted::default()
-            }),
+            Ok(transformed) => Ok(transformed),
             Err((_, fault)) if fault.is_of_several_units() => Err(fault),
             Err(refused) => return Err(at_fault(refused).stop(group)),
         },
     };
-    let sifted = match sifted {
-        Ok(sifted) => sifted,
+    let transformed = match transformed {
+        Ok(transformed) => transformed,
         Err(fault) if fault.is_of_module() => return Err(fault.into()),
         Err(several) => {
             tracing::info!(reason = %several, "a batch is divided");
             return Ok(None);
         }
     };
-    let transformed = sifted.transformed;
     let residue = residue::seal(keyring, transformed.residue, &transformed.batch.names());
     let mut batch = TransformedBatch {
         units: transformed.batch.units,
-        refused: sifted.refused.into_iter().map(at_fault).collect(),
+        refused: transformed.refused.into_iter().map(at_fault).collect(),
         tables: BTreeMap::new(),
         residue,
         stale: transformed.stale,

@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use bbs_lens::Provenance;
-use bbs_lens::layout::values::ColumnBuilder;
+use bbs_lens::{Provenance, TableBuilder};
 use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
 use sea_query::{Alias, Expr, ExprTrait, JoinType, Query, SelectStatement};
@@ -14,7 +13,7 @@ use super::plan::{Strategy, TablePlan};
 use super::{Context, Job, MigrateError, quarantine, state};
 use crate::database::{Dialect, Row, SqlError, StatementResult, Transaction};
 use crate::progress::Counted;
-use crate::rows::{self, BatchColumn, TableRows};
+use crate::rows::{self, TableRows};
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
 /// that reaches them.
@@ -254,10 +253,7 @@ async fn some_rows(
     plan: &TablePlan,
 ) -> Result<TableRows, MigrateError> {
     let columns = plan.digested();
-    let mut builders: Vec<_> = columns
-        .iter()
-        .map(|(column, _)| ColumnBuilder::new(column.kind.into()))
-        .collect();
+    let mut builder = TableBuilder::new(columns.iter().map(|(column, _)| column));
     let (mut count, mut bytes) = (0, 0);
     while count < ROWS
         && bytes < BYTES
@@ -266,26 +262,14 @@ async fn some_rows(
             .await
             .about(format_args!("the copy of {}", plan.table.name))?
     {
-        for (at, ((column, _), builder)) in columns.iter().zip(&mut builders).enumerate() {
+        for (at, (column, _)) in columns.iter().enumerate() {
             let value = row
                 .value(at, column.kind.into())
                 .about(format_args!("the copy of {}", plan.table.name))?;
             bytes += value.text_bytes();
-            builder.push(value);
+            builder.push(at, value);
         }
         count += 1;
     }
-    let columns = columns
-        .into_iter()
-        .zip(builders)
-        .map(|((column, _), builder)| {
-            (
-                column.name.clone(),
-                BatchColumn::new(builder.finish(), column.sealing),
-            )
-        });
-    Ok(TableRows {
-        unit_offsets: vec![0, count],
-        columns: columns.collect(),
-    })
+    Ok(builder.finish(vec![0, count]))
 }

@@ -1,17 +1,15 @@
-//! Units in memory as columns, at either end of a lens. A column that no step reads stays sealed,
-//! byte for byte.
+//! Units in memory, at either end of a lens, and the opening and sealing of their values. A column
+//! that no step reads stays sealed, byte for byte.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
-use std::ops::Range;
-use std::sync::Arc;
+use std::collections::BTreeMap;
 
 use bbs_encryption::{EncryptionError, Keyring};
-use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::schema::{Column, Layout, Sealing};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::{BatchColumn, OpenedColumns, OwnedValue, TableRows};
 
-use super::{RowsError, UnitKey};
+use super::{RowsError, UnitKey, WantedColumns};
 
 #[cfg(test)]
 mod tests;
@@ -23,83 +21,55 @@ pub struct UnitBatch {
     pub tables: BTreeMap<String, TableRows>,
 }
 
-/// The rows of one table, in the order of the batch's units.
-#[derive(Debug, Clone, Default)]
-pub struct TableRows {
-    /// Unit `i` has the rows from `unit_offsets[i]` up to `unit_offsets[i + 1]`.
-    pub unit_offsets: Vec<u32>,
-    pub columns: BTreeMap<String, BatchColumn>,
-}
-
-/// The values of one column.
-#[derive(Debug, Clone)]
-pub struct BatchColumn {
-    /// Shared where a column passes a lens unchanged.
-    pub data: Arc<ColumnData>,
-    /// How the values here are sealed; [`Sealing::Plain`] once they are opened.
-    pub sealing: Sealing,
-}
-
-impl BatchColumn {
-    pub fn new(data: ColumnData, sealing: Sealing) -> Self {
-        Self {
-            data: Arc::new(data),
-            sealing,
-        }
+/// Each value of a column plain; none if it is plain already. A value that does not open stays
+/// sealed and is reported with its row.
+pub fn opened(
+    values: &BatchColumn,
+    rows: usize,
+    keyring: &Keyring,
+    mut failed: impl FnMut(usize, EncryptionError),
+) -> Option<BatchColumn> {
+    if values.sealing == Sealing::Plain {
+        return None;
     }
-
-    /// The same plain value in every row.
-    pub fn repeated(column: &Column, value: Option<&Literal>, rows: usize) -> Self {
-        Self::new(
-            ColumnData::repeat(column.kind.into(), Value::of(value), rows),
-            Sealing::Plain,
-        )
-    }
-
-    /// Each value plain. A value that does not open stays sealed and is reported with its row.
-    pub fn opened(
-        &self,
-        rows: usize,
-        keyring: &Keyring,
-        mut failed: impl FnMut(usize, EncryptionError),
-    ) -> Cow<'_, ColumnData> {
-        if self.sealing == Sealing::Plain {
-            return Cow::Borrowed(&self.data);
-        }
-        let mut plain = ColumnBuilder::new(Encoding::Text);
-        for row in 0..rows {
-            let value = self.data.get(Encoding::Text, row);
-            match open(value, self.sealing, keyring) {
-                Ok(text) => plain.push(text.as_deref().map_or(value, Value::Text)),
-                Err(fault) => {
-                    failed(row, fault);
-                    plain.push(value);
-                }
+    let mut plain = ColumnBuilder::new(Encoding::Text);
+    for row in 0..rows {
+        let value = values.data.get(Encoding::Text, row);
+        match open(value, values.sealing, keyring) {
+            Ok(text) => plain.push(text.as_deref().map_or(value, Value::Text)),
+            Err(fault) => {
+                failed(row, fault);
+                plain.push(value);
             }
         }
-        Cow::Owned(plain.finish())
     }
+    Some(BatchColumn::new(plain.finish(), Sealing::Plain))
+}
 
-    /// Each value as its column stores it.
-    pub fn sealed(&self, rows: usize, column: &Column, keyring: &Keyring) -> Self {
-        if self.sealing == column.sealing {
-            return self.clone();
-        }
-        let mut text = ColumnBuilder::new(Encoding::Text);
-        for row in 0..rows {
-            text.push(self.stored(row, column, keyring).value());
-        }
-        Self::new(text.finish(), column.sealing)
+/// Each value of a column as the column stores it.
+pub fn sealed(values: BatchColumn, rows: usize, column: &Column, keyring: &Keyring) -> BatchColumn {
+    if values.sealing == column.sealing {
+        return values;
     }
+    let mut text = ColumnBuilder::new(Encoding::Text);
+    for row in 0..rows {
+        text.push(stored(&values, row, column, keyring).value());
+    }
+    BatchColumn::new(text.finish(), column.sealing)
+}
 
-    /// One value as its column stores it.
-    pub(super) fn stored(&self, row: usize, column: &Column, keyring: &Keyring) -> OwnedValue {
-        match self.data.get(column.kind.into(), row) {
-            Value::Text(plain) if self.sealing != column.sealing => {
-                OwnedValue::Text(keyring.seal(column.sealing, plain))
-            }
-            value => value.into(),
+/// One value as its column stores it.
+pub(super) fn stored(
+    values: &BatchColumn,
+    row: usize,
+    column: &Column,
+    keyring: &Keyring,
+) -> OwnedValue {
+    match values.data.get(column.kind.into(), row) {
+        Value::Text(plain) if values.sealing != column.sealing => {
+            OwnedValue::Text(keyring.seal(column.sealing, plain))
         }
+        value => value.into(),
     }
 }
 
@@ -117,139 +87,6 @@ pub(super) fn open<'a>(
             .open(sealing, text)
             .map(|plain| Some(Cow::Owned(plain))),
         Value::Null | Value::Boolean(_) | Value::Integer(_) => Ok(None),
-    }
-}
-
-impl TableRows {
-    /// No row, for so many units.
-    pub fn empty(table: &Table, columns: &BTreeSet<String>, units: usize) -> Self {
-        let columns = table
-            .columns
-            .iter()
-            .filter(|column| columns.contains(&column.name))
-            .map(|column| {
-                let data = ColumnBuilder::new(column.kind.into()).finish();
-                (column.name.clone(), BatchColumn::new(data, column.sealing))
-            });
-        Self {
-            unit_offsets: vec![0; units + 1],
-            columns: columns.collect(),
-        }
-    }
-
-    pub fn of(&self, unit: usize) -> Range<usize> {
-        self.unit_offsets[unit] as usize..self.unit_offsets[unit + 1] as usize
-    }
-
-    pub fn units(&self) -> usize {
-        self.unit_offsets.len() - 1
-    }
-
-    pub fn count(&self) -> usize {
-        self.unit_offsets.last().map_or(0, |&rows| rows as usize)
-    }
-
-    /// The unit that a row is of.
-    pub(super) fn unit_of(&self, row: usize) -> usize {
-        self.unit_offsets
-            .partition_point(|&start| start as usize <= row)
-            - 1
-    }
-
-    /// The rows of these units alone, in this order.
-    #[must_use]
-    pub fn only(&self, table: &Table, units: &[usize]) -> Self {
-        let mut unit_offsets = vec![0];
-        let mut rows = Vec::new();
-        for &unit in units {
-            rows.extend(self.unit_offsets[unit]..self.unit_offsets[unit + 1]);
-            unit_offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
-        }
-        self.picked(table, unit_offsets, &rows)
-    }
-
-    /// Leaves out what comes after that many units.
-    pub(super) fn truncate(&mut self, table: &Table, units: usize) {
-        if units < self.units() {
-            self.unit_offsets.truncate(units + 1);
-            let rows = self.count();
-            for (name, values) in &mut self.columns {
-                values.data = Arc::new(values.data.slice(encoding(table, name), 0..rows));
-            }
-        }
-    }
-
-    /// Keeps the rows for which `keep` holds, of a batch of one unit.
-    pub fn retain(&mut self, table: &Table, keep: impl Fn(usize) -> bool) {
-        let rows: Vec<_> = (0..self.count())
-            .filter(|row| keep(*row))
-            .map(|row| row as u32)
-            .collect();
-        *self = self.picked(table, vec![0, rows.len() as u32], &rows);
-    }
-
-    /// Adds rows to a batch of one unit. Each column has one value for each.
-    pub fn extend(&mut self, table: &Table, rows: &[BTreeMap<String, OwnedValue>]) {
-        let before = self.count();
-        self.unit_offsets = vec![0, (before + rows.len()) as u32];
-        for (name, values) in &mut self.columns {
-            let encoding = encoding(table, name);
-            let mut data = ColumnBuilder::new(encoding);
-            (0..before).for_each(|row| data.push(values.data.get(encoding, row)));
-            rows.iter().for_each(|row| data.push(row[name].value()));
-            values.data = Arc::new(data.finish());
-        }
-    }
-
-    /// Sets a column of some rows to a value.
-    pub fn set(&mut self, table: &Table, name: &str, rows: &[usize], value: Value<'_>) {
-        let (encoding, count) = (encoding(table, name), self.count());
-        let values = self
-            .columns
-            .get_mut(name)
-            .expect("a batch that is changed has every column");
-        let mut data = ColumnBuilder::new(encoding);
-        for row in 0..count {
-            data.push(if rows.contains(&row) {
-                value
-            } else {
-                values.data.get(encoding, row)
-            });
-        }
-        values.data = Arc::new(data.finish());
-    }
-
-    pub fn value(&self, table: &Table, name: &str, row: usize) -> Option<Value<'_>> {
-        self.columns
-            .get(name)
-            .map(|values| values.data.get(encoding(table, name), row))
-    }
-
-    /// These rows, in this order.
-    pub(super) fn picked(&self, table: &Table, unit_offsets: Vec<u32>, rows: &[u32]) -> Self {
-        let columns = self.columns.iter().map(|(name, values)| {
-            let data = values.data.pick(encoding(table, name), rows, Value::Null);
-            (name.clone(), BatchColumn::new(data, values.sealing))
-        });
-        let picked = Self {
-            unit_offsets,
-            columns: columns.collect(),
-        };
-        picked.checked(table)
-    }
-
-    /// The rows as they are, with their shape checked in tests: a fault in it would give units rows
-    /// of others.
-    pub(super) fn checked(self, table: &Table) -> Self {
-        debug_assert_eq!(self.unit_offsets.first(), Some(&0), "offsets begin at 0");
-        debug_assert!(self.unit_offsets.is_sorted(), "offsets ascend");
-        for (name, values) in &self.columns {
-            debug_assert!(
-                has_rows(&values.data, encoding(table, name), self.count()),
-                "{name} has a value for each row"
-            );
-        }
-        self
     }
 }
 
@@ -302,73 +139,48 @@ impl UnitBatch {
     /// its first fault.
     pub fn open(
         &mut self,
-        columns: &super::WantedColumns,
+        columns: &WantedColumns,
         keyring: &Keyring,
     ) -> BTreeMap<usize, RowsError> {
         let mut closed = BTreeMap::new();
-        for (name, rows) in &mut self.tables {
-            for column in columns.get(name).into_iter().flatten() {
-                let values = &rows.columns[column];
-                let opened = values.opened(rows.count(), keyring, |row, source| {
+        let opened = open_columns(&self.tables, columns, keyring, &mut closed);
+        for (name, columns) in opened {
+            let rows = self.tables.get_mut(&name).expect("a table of the batch");
+            rows.columns.extend(columns);
+        }
+        closed
+    }
+}
+
+/// These columns of tables, opened; without those that are plain. Adds each unit of which a value
+/// does not open to `closed`, with its first fault.
+pub(super) fn open_columns<'a>(
+    tables: impl IntoIterator<Item = (&'a String, &'a TableRows)>,
+    columns: &WantedColumns,
+    keyring: &Keyring,
+    closed: &mut BTreeMap<usize, RowsError>,
+) -> OpenedColumns {
+    let mut all_opened = OpenedColumns::new();
+    for (name, rows) in tables {
+        for column in columns.get(name).into_iter().flatten() {
+            let opened = opened(
+                &rows.columns[column],
+                rows.count(),
+                keyring,
+                |row, source| {
                     let fault = || RowsError::Sealed {
                         table: name.clone(),
                         column: column.clone(),
                         source,
                     };
                     closed.entry(rows.unit_of(row)).or_insert_with(fault);
-                });
-                let Cow::Owned(data) = opened else { continue };
-                rows.columns
-                    .insert(column.clone(), BatchColumn::new(data, Sealing::Plain));
+                },
+            );
+            if let Some(opened) = opened {
+                let of_table = all_opened.entry(name.clone()).or_default();
+                of_table.insert(column.clone(), opened);
             }
         }
-        closed
     }
-}
-
-fn has_rows(data: &ColumnData, encoding: Encoding, rows: usize) -> bool {
-    match encoding {
-        Encoding::Text => data.offsets.len() == rows + 1,
-        Encoding::Integer => data.values.len() == 8 * rows,
-        Encoding::Boolean => data.values.len() == rows.div_ceil(8),
-    }
-}
-
-pub(super) fn encoding(table: &Table, column: &str) -> Encoding {
-    table
-        .find_column(column)
-        .expect("a batch has columns of its layout")
-        .kind
-        .into()
-}
-
-/// A value that owns its text.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum OwnedValue {
-    Null,
-    Boolean(bool),
-    Integer(i64),
-    Text(Vec<u8>),
-}
-
-impl OwnedValue {
-    pub fn value(&self) -> Value<'_> {
-        match self {
-            Self::Null => Value::Null,
-            Self::Boolean(value) => Value::Boolean(*value),
-            Self::Integer(value) => Value::Integer(*value),
-            Self::Text(text) => Value::Text(text),
-        }
-    }
-}
-
-impl From<Value<'_>> for OwnedValue {
-    fn from(value: Value<'_>) -> Self {
-        match value {
-            Value::Null => Self::Null,
-            Value::Boolean(value) => Self::Boolean(value),
-            Value::Integer(value) => Self::Integer(value),
-            Value::Text(text) => Self::Text(text.to_vec()),
-        }
-    }
+    all_opened
 }

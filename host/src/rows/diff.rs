@@ -6,8 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Column, Layout, Table};
 use bbs_lens::layout::values::Value;
+use bbs_lens::{BatchColumn, TableRows};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch, open};
+use super::batch::{UnitBatch, open};
 
 /// A difference: its table, its row's encoded primary key and its column. No column where a whole
 /// row was added or removed.
@@ -42,13 +43,7 @@ pub fn matched(
 }
 
 fn encoded_key(table: &Table, rows: &TableRows, row: usize) -> Vec<u8> {
-    let mut key = Vec::new();
-    for name in &table.primary_key {
-        rows.value(table, name, row)
-            .unwrap_or(Value::Null)
-            .encode(&mut key);
-    }
-    key
+    rows.encoded(table, &table.primary_key, row)
 }
 
 /// Whether two values are alike once they are plain. Sealed values differ each time they are

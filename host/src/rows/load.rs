@@ -4,11 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use bbs_lens::layout::schema::{Column, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::layout::values::Value;
+use bbs_lens::{TableBuilder, TableRows};
 use futures_util::TryStreamExt;
 use sea_query::{Alias, Order, Query, SelectStatement};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::batch::UnitBatch;
 use super::index::{Membership, UnitIndex};
 use super::key::{KeyColumn, UnitKey, among, unit_key, within};
 use super::{Place, RowsError, failed};
@@ -207,7 +208,7 @@ struct Loading<'a> {
     table: &'a Table,
     key: Vec<KeyColumn>,
     wanted: Vec<&'a Column>,
-    builders: Vec<ColumnBuilder>,
+    builder: TableBuilder<'a>,
     /// The unit of each row, in the order in which they came.
     places: Vec<u32>,
     /// The unit of the latest row of a range.
@@ -225,16 +226,12 @@ impl<'a> Loading<'a> {
             .iter()
             .filter(|column| columns.contains(&column.name))
             .collect();
-        let builders = wanted
-            .iter()
-            .map(|column| ColumnBuilder::new(column.kind.into()))
-            .collect();
         Self {
             name: place.name(name),
             table,
             key: unit_key(table),
+            builder: TableBuilder::new(wanted.iter().copied()),
             wanted,
-            builders,
             places: Vec::new(),
             latest: None,
             bytes: 0,
@@ -375,11 +372,8 @@ impl<'a> Loading<'a> {
         }
         self.bytes += bytes;
         if budget.spend(place, bytes) {
-            for (at, (column, builder)) in self.wanted.iter().zip(&mut self.builders).enumerate() {
-                builder.push(
-                    row.value(first + at, column.kind.into())
-                        .map_err(failed(self.name))?,
-                );
+            for (at, column) in self.wanted.iter().enumerate() {
+                self.builder.push(at, value(at, column)?);
             }
             self.places
                 .push(u32::try_from(place).expect("batches are bounded"));
@@ -388,17 +382,6 @@ impl<'a> Loading<'a> {
     }
 
     fn finish(self, units: usize) -> TableRows {
-        let columns = self
-            .wanted
-            .iter()
-            .zip(self.builders)
-            .map(|(column, builder)| {
-                (
-                    column.name.clone(),
-                    BatchColumn::new(builder.finish(), column.sealing),
-                )
-            });
-        let columns = columns.collect();
         let mut counts = vec![0; units];
         self.places
             .iter()
@@ -409,19 +392,12 @@ impl<'a> Loading<'a> {
             Some(*sum)
         }));
         if self.places.is_sorted() {
-            let rows = TableRows {
-                unit_offsets,
-                columns,
-            };
-            return rows.checked(self.table);
+            return self.builder.finish(unit_offsets).checked(self.table);
         }
         let mut order: Vec<u32> = (0..).take(self.places.len()).collect();
         order.sort_by_key(|&row| self.places[row as usize]);
-        TableRows {
-            unit_offsets: Vec::new(),
-            columns,
-        }
-        .picked(self.table, unit_offsets, &order)
+        let unordered = self.builder.finish(Vec::new());
+        unordered.picked(self.table, unit_offsets, &order)
     }
 }
 

@@ -8,8 +8,8 @@ use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
-use bbs_lens::{ResidueEntry, ResidueValue};
+use bbs_lens::layout::values::Value;
+use bbs_lens::{ResidueEntry, ResidueValue, TableBuilder};
 use futures_util::TryStreamExt;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
@@ -281,11 +281,7 @@ async fn insert(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), Row
         return Ok(());
     }
     let table = table();
-    let mut builders: Vec<_> = table
-        .columns
-        .iter()
-        .map(|column| ColumnBuilder::new(column.kind.into()))
-        .collect();
+    let mut rows = TableBuilder::new(&table.columns);
     for entry in entries {
         let (unit, row) = (
             digest_of(entry.unit.as_bytes()),
@@ -304,17 +300,10 @@ async fn insert(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), Row
             .into_iter()
             .chain([Value::Integer(signed(entry.left_by.version))]);
         let values = values.chain(rest.map(|text| Value::Text(text.as_bytes())));
-        builders
-            .iter_mut()
-            .zip(values)
-            .for_each(|(builder, value)| builder.push(value));
+        rows.push_row(values);
     }
-    let data: Vec<_> = builders.into_iter().map(ColumnBuilder::finish).collect();
-    let rows = bulk::Rows {
-        count: entries.len(),
-        columns: table.columns.iter().zip(&data).collect(),
-    };
-    bulk::insert(tx, TABLE, &rows)
+    let count = u32::try_from(entries.len()).expect("batches are bounded");
+    bulk::insert(tx, TABLE, &table, &rows.finish(vec![0, count]))
         .await
         .map_err(RowsError::Residue)
 }

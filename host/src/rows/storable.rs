@@ -13,9 +13,9 @@ use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
-use bbs_lens::{Composed, Lens, Provenance, TablePart};
+use bbs_lens::{BatchColumn, Composed, Lens, Provenance, TablePart, TableRows};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::batch::UnitBatch;
 use super::{Capacity, RowsError};
 use crate::database::Dialect;
 
@@ -235,17 +235,9 @@ fn repeated_keys(lens: &Lens, composed: &Composed, rows: &TableRows) -> Vec<(usi
 
 /// The rows whose primary key an earlier row has.
 fn repetitions(table: &Table, rows: &TableRows) -> Vec<(usize, String)> {
-    let (mut seen, mut key) = (HashSet::new(), Vec::new());
+    let mut seen = HashSet::new();
     let flaw = || format!("two rows of `{}` have the same primary key", table.name);
-    let is_repeated = |row: &usize| {
-        key.clear();
-        for name in &table.primary_key {
-            rows.value(table, name, *row)
-                .unwrap_or(Value::Null)
-                .encode(&mut key);
-        }
-        !seen.insert(key.clone())
-    };
+    let is_repeated = |row: &usize| !seen.insert(rows.encoded(table, &table.primary_key, *row));
     (0..rows.count())
         .filter(is_repeated)
         .map(|row| (row, flaw()))

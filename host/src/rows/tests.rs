@@ -16,7 +16,7 @@ use bbs_lens::layout::values::{ColumnBuilder, Value};
 use tempfile::TempDir;
 
 use super::*;
-use crate::database::{Address, Database, Dialect, Transaction, schema, sql};
+use crate::database::{Address, Database, Dialect, Transaction, bulk, schema, sql};
 
 fn column(name: &str, kind: ColumnType) -> Column {
     Column {

@@ -3,19 +3,13 @@
 //! that serve.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use bbs_encryption::Keyring;
-use bbs_lens::budget::{BatchBudget, OverBudget};
-use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{Column, Layout, Literal, Sealing, Table};
-use bbs_lens::layout::values::{Encoding, Value};
-use bbs_lens::{
-    AppliedTable, Arguments, Composed, InputTable, Lens, LensError, LensInput, Provenance, Residue,
-    ResidueEntry, Search,
-};
+use bbs_lens::budget::BatchBudget;
+use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::{Arguments, Lens, LensError, LensInput, Residue, ResidueEntry, Search};
 
-use super::batch::{BatchColumn, TableRows, UnitBatch};
+use super::batch::{UnitBatch, open_columns};
 use super::{RowsError, WantedColumns, key, storable};
 use crate::database::Dialect;
 
@@ -35,6 +29,10 @@ pub struct Passage<'a> {
 #[derive(Debug, Default)]
 pub struct Transformed {
     pub batch: UnitBatch,
+    /// The places in the source of the units of the batch.
+    pub places: Vec<usize>,
+    /// The units of the source that cannot be transformed.
+    pub refused: Vec<Refused>,
     pub residue: Vec<ResidueEntry>,
     /// The number of residue entries that were not given back because their units have changed
     /// since.
@@ -45,15 +43,6 @@ pub struct Transformed {
 
 /// A unit that cannot be transformed: its place in the batch, and why.
 pub type Refused = (usize, RowsError);
-
-/// What [`Passage::sift`] returns.
-#[derive(Debug, Default)]
-pub struct Sifted {
-    /// The places of the units that were transformed.
-    pub units: Vec<usize>,
-    pub transformed: Transformed,
-    pub refused: Vec<Refused>,
-}
 
 impl Passage<'_> {
     /// Takes all units to the target. The source has every column that the lens needs and those
@@ -78,18 +67,17 @@ impl Passage<'_> {
     /// The units cannot be taken to the target at once ([`RowsError::is_of_several_units`]): the
     /// caller takes fewer. Or a module is too slow to search for the units at fault
     /// ([`RowsError::is_of_module`]).
-    pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Sifted, RowsError> {
-        let mut sifted = Sifted {
-            units: (0..source.units.len()).collect(),
-            ..Sifted::default()
-        };
+    pub fn sift(&self, source: &UnitBatch, left: &Residue) -> Result<Transformed, RowsError> {
+        let mut places: Vec<_> = (0..source.units.len()).collect();
+        let mut all_refused = Vec::new();
         let mut taken = self.take(source, left, Search::Every);
         loop {
             let mut refused = match taken {
                 Ok(transformed) => {
-                    return Ok(Sifted {
-                        transformed,
-                        ..sifted
+                    return Ok(Transformed {
+                        places,
+                        refused: all_refused,
+                        ..transformed
                     });
                 }
                 Err(refused) => refused,
@@ -99,18 +87,14 @@ impl Passage<'_> {
             if let Some(place) = refused.iter().position(is_of_no_unit) {
                 return Err(refused.swap_remove(place).1);
             }
-            let at_fault: BTreeSet<_> = refused
-                .iter()
-                .map(|(unit, _)| sifted.units[*unit])
-                .collect();
-            sifted.refused.extend(
-                refused
-                    .into_iter()
-                    .map(|(unit, fault)| (sifted.units[unit], fault)),
-            );
-            sifted.units.retain(|unit| !at_fault.contains(unit));
-            let rest = source.only(&self.lens.source, &sifted.units);
-            taken = self.take(&rest, &left.only(&sifted.units), Search::Every);
+            refused
+                .iter_mut()
+                .for_each(|(unit, _)| *unit = places[*unit]);
+            let at_fault: BTreeSet<_> = refused.iter().map(|(unit, _)| *unit).collect();
+            all_refused.extend(refused);
+            places.retain(|unit| !at_fault.contains(unit));
+            let rest = source.only(&self.lens.source, &places);
+            taken = self.take(&rest, &left.only(&places), Search::Every);
         }
     }
 
@@ -121,7 +105,10 @@ impl Passage<'_> {
         search: Search,
     ) -> Result<Transformed, Vec<Refused>> {
         let budget = BatchBudget::default();
-        let mut target = Transformed::default();
+        let mut target = Transformed {
+            places: (0..source.units.len()).collect(),
+            ..Transformed::default()
+        };
         target.batch.units.clone_from(&source.units);
         for &group in self.groups {
             let input = self.input(group, source)?;
@@ -136,16 +123,7 @@ impl Passage<'_> {
             target.residue.extend(applied.residue);
             target.stale += applied.stale;
             target.removed += applied.removed;
-            for (name, table) in applied.tables {
-                let composed = &self.lens.tables[&name];
-                let rows = target_rows(composed, table, source, &budget).map_err(|fault| {
-                    let fault = self
-                        .lens
-                        .failed_for(&name, source.units.len(), fault.to_string());
-                    vec![(0, RowsError::Lens(Box::new(fault)))]
-                })?;
-                target.batch.tables.insert(name, rows);
-            }
+            target.batch.tables.extend(applied.tables);
         }
         let refused = self
             .writes_to
@@ -156,139 +134,30 @@ impl Passage<'_> {
         }
     }
 
-    /// The plain columns that the lens needs of a group.
+    /// The rows of a group, and the columns that the lens needs opened.
     fn input(&self, group: usize, batch: &UnitBatch) -> Result<LensInput, Vec<Refused>> {
         let keys = self
             .lens
             .writes_keys()
             .then(|| key::values(&batch.units))
             .flatten();
-        let mut input = LensInput {
+        // A table that was not loaded has no row.
+        let sources = self.lens.groups[group].sources.iter();
+        let loaded = sources.filter_map(|name| batch.tables.get_key_value(name));
+        let mut closed = BTreeMap::new();
+        let opened = open_columns(loaded.clone(), &self.lens.needed, self.keyring, &mut closed);
+        if !closed.is_empty() {
+            return Err(closed.into_iter().collect());
+        }
+        Ok(LensInput {
             units: batch.units.len(),
             keys,
-            tables: BTreeMap::new(),
-        };
-        let mut closed = BTreeMap::new();
-        for name in &self.lens.groups[group].sources {
-            // A table that was not loaded has no row.
-            let Some(rows) = batch.tables.get(name) else {
-                continue;
-            };
-            let needed = self.lens.needed.get(name).into_iter().flatten();
-            let columns = needed.map(|column| {
-                let plain =
-                    rows.columns[column].opened(rows.count(), self.keyring, |row, source| {
-                        let fault = || RowsError::Sealed {
-                            table: name.clone(),
-                            column: column.clone(),
-                            source,
-                        };
-                        closed.entry(rows.unit_of(row)).or_insert_with(fault);
-                    });
-                (column.clone(), plain.into_owned())
-            });
-            let columns = columns.collect();
-            input.tables.insert(
-                name.clone(),
-                InputTable {
-                    unit_offsets: rows.unit_offsets.clone(),
-                    columns,
-                },
-            );
-        }
-        if closed.is_empty() {
-            Ok(input)
-        } else {
-            Err(closed.into_iter().collect())
-        }
+            tables: loaded
+                .map(|(name, rows)| (name.clone(), rows.clone()))
+                .collect(),
+            opened,
+        })
     }
-}
-
-/// Every column of a table's rows at the target: computed, as in the source, or the same in all
-/// rows. A column that was not loaded is left out.
-fn target_rows(
-    composed: &Composed,
-    mut table: AppliedTable,
-    source: &UnitBatch,
-    budget: &BatchBudget,
-) -> Result<TableRows, OverBudget> {
-    let repeated = |column: &Column, literal: Option<&Literal>, rows: usize| {
-        budget
-            .spend(ColumnData::repeated_bytes(
-                column.kind.into(),
-                Value::of(literal),
-                rows,
-            ))?
-            .keep();
-        Ok(BatchColumn::repeated(column, literal, rows))
-    };
-    let count = table.unit_offsets.last().map_or(0, |&rows| rows as usize);
-    let mut columns = BTreeMap::new();
-    for (column, provenance) in &composed.columns {
-        let values = match provenance {
-            Provenance::Computed => {
-                let data = table
-                    .computed
-                    .remove(&column.name)
-                    .expect("the lens computes what it said");
-                BatchColumn::new(data, Sealing::Plain)
-            }
-            Provenance::Fill(literal) => repeated(column, literal.as_ref(), count)?,
-            Provenance::Raw {
-                table: from,
-                column: name,
-            } => {
-                let at = composed
-                    .sources
-                    .iter()
-                    .position(|source| source == from)
-                    .expect("a source of the table");
-                match source
-                    .tables
-                    .get(from)
-                    .map(|rows| (rows.columns.get(name), rows.count()))
-                {
-                    Some((Some(values), rows)) => {
-                        unread(column, values, rows, &table.origins[at], budget)?
-                    }
-                    Some((None, _)) => continue,
-                    None => repeated(column, column.default.as_ref(), count)?,
-                }
-            }
-        };
-        columns.insert(column.name.clone(), values);
-    }
-    Ok(TableRows {
-        unit_offsets: table.unit_offsets,
-        columns,
-    })
-}
-
-/// The values of a column that no step has read, in the rows that continue rows of the source.
-fn unread(
-    column: &Column,
-    values: &BatchColumn,
-    rows: usize,
-    origins: &[u32],
-    budget: &BatchBudget,
-) -> Result<BatchColumn, OverBudget> {
-    if origins.len() == rows && origins.iter().zip(0..).all(|(&origin, row)| origin == row) {
-        return Ok(BatchColumn {
-            data: Arc::clone(&values.data),
-            sealing: values.sealing,
-        });
-    }
-    let (encoding, otherwise) = (
-        Encoding::from(column.kind),
-        Value::of(column.default.as_ref()),
-    );
-    budget
-        .spend(values.data.picked_bytes(encoding, origins, otherwise))?
-        .keep();
-    Ok(BatchColumn::new(
-        values.data.pick(encoding, origins, otherwise),
-        values.sealing,
-    ))
 }
 
 /// The two halves of units that cannot be taken to the target at once.

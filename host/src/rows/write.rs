@@ -1,17 +1,17 @@
-//! Writing rows: the difference of two states of the same units, whole rows in bulk, and a range of
-//! units from table to table inside the database.
+//! Writing rows: the difference of two states of the same units, and a range of units from table to
+//! table inside the database.
 
 use bbs_encryption::Keyring;
-use bbs_lens::Provenance;
 use bbs_lens::layout::schema::{Column, ColumnType, Table};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_lens::{BatchColumn, OwnedValue, Provenance, TableRows};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
-use super::batch::{BatchColumn, OwnedValue, TableRows, UnitBatch};
+use super::batch::{UnitBatch, stored};
 use super::diff::{Matched, matched, same};
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
-use crate::database::{Dialect, SqlError, Transaction, bulk, schema};
+use crate::database::{Dialect, SqlError, Transaction, schema};
 
 /// Changes the rows from `before` to `after`, for the tables that both have. Both have every column
 /// of the layout. Of a row that stays only the columns that changed are written.
@@ -180,7 +180,7 @@ impl TableWriter<'_> {
         column: &Column,
         dialect: Dialect,
     ) -> Result<Expr, RowsError> {
-        let text = match values.stored(row, column, self.keyring) {
+        let text = match stored(values, row, column, self.keyring) {
             OwnedValue::Null => return Ok(null(column.kind)),
             OwnedValue::Boolean(value) => return Ok(Expr::val(value)),
             OwnedValue::Integer(value) => return Ok(Expr::val(value)),
@@ -211,32 +211,6 @@ fn null(kind: ColumnType) -> Expr {
         Encoding::Integer => Expr::val(None::<i64>),
         Encoding::Text => Expr::val(None::<String>),
     }
-}
-
-/// Inserts whole rows. Each column is sealed as the table stores it.
-///
-/// # Errors
-/// The database refuses a row or fails.
-pub async fn insert(
-    tx: &mut Transaction,
-    name: &str,
-    table: &Table,
-    rows: &TableRows,
-) -> Result<(), SqlError> {
-    let columns = table
-        .columns
-        .iter()
-        .map(|column| (column, &*rows.columns[&column.name].data))
-        .collect();
-    bulk::insert(
-        tx,
-        name,
-        &bulk::Rows {
-            count: rows.count(),
-            columns,
-        },
-    )
-    .await
 }
 
 /// Copies the rows of a range of units into another table, but for some of them, inside the

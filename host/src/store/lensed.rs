@@ -26,8 +26,8 @@ use bbs_lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry}
 use super::{NATIVE, StoreError, TABLES};
 use crate::database::{Transaction, refused_characters};
 use crate::rows::{
-    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, Transformed, UnitBatch,
-    UnitKey, WantedColumns, residue,
+    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey,
+    WantedColumns, residue,
 };
 
 /// The lenses in both directions between the stored layout and the native one.
@@ -292,17 +292,16 @@ impl Lenses {
         residue_before: Vec<ResidueEntry>,
     ) -> Result<NativeUnits, RowsError> {
         let groups = &self.table_groups[group].to_native;
-        let sifted = self
+        let transformed = self
             .passage(&self.to_native, groups, keyring)
             .sift(stored, &Residue::from(residue_before))?;
-        let damaged = sifted
+        let damaged = transformed
             .refused
             .into_iter()
             .map(|(unit, fault)| (stored.units[unit].clone(), fault));
-        let Transformed { batch, residue, .. } = sifted.transformed;
         Ok(NativeUnits {
-            batch,
-            residue,
+            batch: transformed.batch,
+            residue: transformed.residue,
             damaged: damaged.collect(),
         })
     }

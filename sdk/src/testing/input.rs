@@ -4,9 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_lens::layout::history::{directed_changes, name_before};
-use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::ColumnBuilder;
-use bbs_lens::{InputTable, Lens, LensInput, UnitKeys};
+use bbs_lens::{BatchColumn, Lens, LensInput, OpenedColumns, TableRows, UnitKeys};
 
 use super::data::{Datum, RowData, UnitData};
 use crate::columns::{ColumnData, ColumnValue, Encoding};
@@ -60,10 +60,11 @@ impl<'a> GivenRows<'a> {
             units: self.units.len(),
             keys: self.lens.writes_keys().then(|| self.keys(group)).flatten(),
             tables: tables.collect(),
+            opened: OpenedColumns::new(),
         }
     }
 
-    fn table(&self, name: &str) -> InputTable {
+    fn table(&self, name: &str) -> TableRows {
         let mut unit_offsets = vec![0];
         let mut end = 0;
         for unit in self.units {
@@ -74,9 +75,10 @@ impl<'a> GivenRows<'a> {
         let needed = self.lens.needed.get(name).into_iter().flatten();
         let columns = needed.map(|column| {
             let definition = table.find_column(column).expect("a column of the source");
-            (column.clone(), self.column(table, definition))
+            let values = BatchColumn::new(self.column(table, definition), Sealing::Plain);
+            (column.clone(), values)
         });
-        InputTable {
+        TableRows {
             columns: columns.collect(),
             unit_offsets,
         }

@@ -9,14 +9,14 @@ use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::schema::Layout;
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_lens::{
-    Applied, AppliedTable, Arguments, Composed, Lens, LensError, Provenance, Residue, ResidueEntry,
-    ResidueValue, Search,
+    Applied, Arguments, Composed, Lens, LensError, Provenance, Residue, ResidueEntry, ResidueValue,
+    Search,
 };
 
 use super::data::{Datum, RowData, UnitData};
 use super::input::GivenRows;
 use super::watch::{LONGEST_CALL, watched};
-use crate::columns::{Batch, ColumnValue, Encoding, NEW_ROW, Outcome};
+use crate::columns::{Batch, ColumnValue, NEW_ROW, Outcome};
 use crate::manifest::{Direction, Manifest};
 use crate::migration::{Migration, Refused, Run};
 use crate::transform::transform;
@@ -217,15 +217,13 @@ impl Stepper {
 
     /// Adds the tables of a group, and what the step would lose of them, to the units.
     fn add(&self, applied: Applied, given: &GivenRows<'_>, stepped: &mut [Stepped]) {
-        for (name, table) in applied.tables {
-            let composed = &self.lens.tables[&name];
-            for (unit, ends) in table.unit_offsets.windows(2).enumerate() {
-                let rows = (ends[0] as usize..ends[1] as usize)
-                    .map(|row| target_row(composed, &table, row, given));
-                stepped[unit]
-                    .unit
-                    .tables
-                    .insert(name.clone(), rows.collect());
+        for (name, table) in &applied.tables {
+            let composed = &self.lens.tables[name];
+            for (unit, stepped) in stepped.iter_mut().enumerate() {
+                let rows = table
+                    .of(unit)
+                    .map(|row| target_row(composed, &applied, row, given));
+                stepped.unit.tables.insert(name.clone(), rows.collect());
             }
         }
         for entry in applied.residue {
@@ -244,30 +242,27 @@ impl Stepper {
 /// it continues. A column that the source row does not have is absent here, too.
 fn target_row(
     composed: &Composed,
-    table: &AppliedTable,
+    applied: &Applied,
     row: usize,
     given: &GivenRows<'_>,
 ) -> RowData {
+    let target = &composed.table.name;
     let mut columns = RowData::new();
     for (column, provenance) in &composed.columns {
         let default = || Some(Datum::from(ColumnValue::of(column.default.as_ref())));
         let value = match provenance {
             Provenance::Computed => {
-                let data = &table.computed[&column.name];
-                Some(data.get(Encoding::from(column.kind), row).into())
+                let value = applied.tables[target].value(&composed.table, &column.name, row);
+                value.map(Datum::from)
             }
             Provenance::Fill(literal) => Some(ColumnValue::of(literal.as_ref()).into()),
             Provenance::Raw {
                 table: from,
                 column: name,
-            } => {
-                let source = composed.sources.iter().position(|source| source == from);
-                let source = source.expect("a source of the table");
-                match table.origins[source][row] {
-                    NEW_ROW => default(),
-                    origin => given.row(from, origin as usize).get(name).cloned(),
-                }
-            }
+            } => match applied.origins[target][from][row] {
+                NEW_ROW => default(),
+                origin => given.row(from, origin as usize).get(name).cloned(),
+            },
         };
         columns.extend(value.map(|value| (column.name.clone(), value)));
     }

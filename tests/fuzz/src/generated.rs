@@ -13,7 +13,10 @@ use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
-use bbs_lens::{Arguments, InputTable, Lens, LensInput, Residue, ResidueValue, Search};
+use bbs_lens::{
+    Arguments, BatchColumn, Lens, LensInput, OpenedColumns, Residue, ResidueValue, Search,
+    TableRows,
+};
 use libfuzzer_sys::arbitrary::Unstructured;
 
 use crate::modules::catalog::{CatalogContent, CatalogEntry, CatalogPosition};
@@ -353,8 +356,9 @@ pub fn restore(bytes: &[u8]) {
     [b"g0", b"g1"]
         .into_iter()
         .for_each(|guid| guids.push(Value::Text(guid)));
-    let columns = [("guid".to_owned(), guids.finish())].into();
-    let apps = InputTable {
+    let guids = BatchColumn::new(guids.finish(), Sealing::Plain);
+    let columns = [("guid".to_owned(), guids)].into();
+    let apps = TableRows {
         unit_offsets: vec![0, 1, 2],
         columns,
     };
@@ -362,6 +366,7 @@ pub fn restore(bytes: &[u8]) {
         units: 2,
         keys: None,
         tables: [("apps".to_owned(), apps)].into(),
+        opened: OpenedColumns::new(),
     };
     let mut left = Residue::default();
     for _ in 0..generator.number() % 4 {
@@ -415,12 +420,12 @@ pub fn restore(bytes: &[u8]) {
         };
         for (name, table) in &applied.tables {
             let rows = *table.unit_offsets.last().expect("an offset") as usize;
-            for (column, data) in &table.computed {
+            for (column, values) in &table.columns {
                 let definition = lens.target.tables[name]
                     .find_column(column)
                     .expect("a column of the layout");
                 for row in 0..rows {
-                    let _ = data.get(definition.kind.into(), row);
+                    let _ = values.data.get(definition.kind.into(), row);
                 }
             }
         }

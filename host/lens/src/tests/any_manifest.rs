@@ -363,15 +363,13 @@ fn units(lens: &Lens, group: usize) -> LensInput {
         let table = &lens.source.tables[name];
         let columns = needed
             .map(|column| {
-                (
-                    column.clone(),
-                    values(table.find_column(column).unwrap(), 2),
-                )
+                let data = values(table.find_column(column).unwrap(), 2);
+                (column.clone(), BatchColumn::new(data, Sealing::Plain))
             })
             .collect();
         (
             name.clone(),
-            InputTable {
+            TableRows {
                 unit_offsets: vec![0, 1, 1, 2],
                 columns,
             },
@@ -379,8 +377,8 @@ fn units(lens: &Lens, group: usize) -> LensInput {
     });
     LensInput {
         units: UNITS,
-        keys: None,
         tables: tables.collect(),
+        ..LensInput::default()
     }
 }
 

@@ -302,14 +302,9 @@ fn restored(bytes: &[u8]) -> Result<ColumnData, String> {
         Search::First,
         &budget,
     );
-    let mut applied = applied.map_err(|errors| errors[0].to_string())?;
-    Ok(applied
-        .tables
-        .get_mut("apps")
-        .unwrap()
-        .computed
-        .remove("flag")
-        .unwrap())
+    let applied = applied.map_err(|errors| errors[0].to_string())?;
+    let flags = &applied.tables["apps"].columns["flag"];
+    Ok(ColumnData::clone(&flags.data))
 }
 
 fn saved(values: &[Value<'_>]) -> Vec<u8> {

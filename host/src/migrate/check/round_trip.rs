@@ -14,7 +14,7 @@ use bbs_lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
 
 use crate::database::Dialect;
 use crate::rows::{
-    BatchColumn, OwnedValue, Passage, RowsError, Sifted, TableRows, UnitBatch, matched, same,
+    BatchColumn, OwnedValue, Passage, RowsError, TableRows, Transformed, UnitBatch, matched, same,
 };
 
 /// One step of a lens, and the step in the other direction.
@@ -125,11 +125,7 @@ impl RoundTrip {
     ) -> Result<Taken, RowsError> {
         let there = self.sift(&self.there, batch, left, arguments, keyring)?;
         let mut losses = losses(&self.there, &there);
-        let (units, target, removed) = (
-            there.units,
-            there.transformed.batch,
-            there.transformed.removed,
-        );
+        let (units, target, removed) = (there.places, there.batch, there.removed);
         let Some(back) = &self.back else {
             return Ok(Taken {
                 losses,
@@ -141,11 +137,11 @@ impl RoundTrip {
         let returned = self.sift(
             back,
             &target,
-            &Residue::from(there.transformed.residue),
+            &Residue::from(there.residue),
             arguments,
             keyring,
         )?;
-        let before: Vec<_> = returned.units.iter().map(|&place| units[place]).collect();
+        let before: Vec<_> = returned.places.iter().map(|&place| units[place]).collect();
         losses.extend(self::losses(back, &returned).into_iter().map(|loss| Loss {
             unit: units[loss.unit],
             ..loss
@@ -154,7 +150,7 @@ impl RoundTrip {
         let changed = differences(
             source,
             &batch.only(source, &before),
-            &returned.transformed.batch,
+            &returned.batch,
             keyring,
         );
         losses.extend(changed.into_iter().map(|loss| Loss {
@@ -178,7 +174,7 @@ impl RoundTrip {
         left: &Residue,
         arguments: &Arguments,
         keyring: &Keyring,
-    ) -> Result<Sifted, RowsError> {
+    ) -> Result<Transformed, RowsError> {
         let has_rows = |name: &String| batch.tables.get(name).is_some_and(|rows| rows.count() > 0);
         let concerned =
             |group: &TableGroup| !group.restored.is_empty() || group.sources.iter().any(has_rows);
@@ -196,7 +192,7 @@ impl RoundTrip {
     }
 }
 
-fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
+fn losses(lens: &Lens, transformed: &Transformed) -> Vec<Loss> {
     let reason = |fault: &RowsError| match fault {
         RowsError::Lens(fault) => match &**fault {
             LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
@@ -217,7 +213,7 @@ fn losses(lens: &Lens, sifted: &Sifted) -> Vec<Loss> {
         reason: reason(fault),
         detail: None,
     };
-    sifted.refused.iter().map(loss).collect()
+    transformed.refused.iter().map(loss).collect()
 }
 
 /// The first difference of each unit.

@@ -9,7 +9,7 @@ use futures_util::future::BoxFuture;
 
 use super::DualWrites;
 use crate::causes::with_causes;
-use crate::database::{StatementResult, Transaction, sql};
+use crate::database::{StatementResult, Transaction, bulk, sql};
 use crate::migrate::checksum::{self, CopiedRows};
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
@@ -181,7 +181,7 @@ impl CopyWriter {
         {
             let before = copied_units::remove(tx, job, plan, keys).await?;
             if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
-                let inserted = rows::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
+                let inserted = bulk::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
                 inserted.map_err(plan.failed())?;
                 let after = CopiedRows {
                     rows: rows.count() as u64,

@@ -4,16 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_encryption::Keyring;
+use bbs_lens::TableBuilder;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
-use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::layout::values::Value;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::QuarantineEntry;
 use crate::database::Dialect;
 use crate::rows::digest::{from_hex, to_hex};
-use crate::rows::{self, BatchColumn, OwnedValue, TableRows, UnitBatch, UnitKey};
+use crate::rows::{self, OwnedValue, TableRows, UnitBatch, UnitKey};
 
 /// How the sealed values of an entry are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,13 +138,13 @@ impl QuarantineDocument {
             }
             let table = &layout.tables[name];
             if let Some(rows) = parsed_rows(table, given, keyring, &mut faults) {
-                let moved =
-                    (0..rows.count()).filter(|at| !keys.contains(&key_of(table, &rows, *at)));
-                faults.extend(moved.map(|at| {
+                let columns = rows::key_columns(table);
+                let is_moved = |at: &usize| !keys.contains(&rows.encoded(table, &columns, *at));
+                faults.extend((0..rows.count()).filter(is_moved).map(|at| {
                     format!(
                         "row {} of `{name}` is of another unit; keep its `{}`",
                         at + 1,
-                        rows::key_columns(table).join("`, `")
+                        columns.join("`, `")
                     )
                 }));
                 faults.extend(rows::flaws(table, &rows, keyring, dialect));
@@ -166,8 +167,9 @@ impl QuarantineDocument {
 fn keys_of(unit: &UnitBatch, layout: &Layout) -> BTreeSet<Vec<u8>> {
     let of_table = |(name, rows): (&String, &TableRows)| {
         let table = &layout.tables[name];
+        let columns = rows::key_columns(table);
         (0..rows.count())
-            .map(|row| key_of(table, rows, row))
+            .map(|row| rows.encoded(table, &columns, row))
             .collect::<Vec<_>>()
     };
     let name = unit
@@ -181,16 +183,6 @@ fn keys_of(unit: &UnitBatch, layout: &Layout) -> BTreeSet<Vec<u8>> {
             key
         });
     unit.tables.iter().flat_map(of_table).chain(name).collect()
-}
-
-fn key_of(table: &Table, rows: &TableRows, row: usize) -> Vec<u8> {
-    let mut key = Vec::new();
-    for column in rows::key_columns(table) {
-        rows.value(table, &column, row)
-            .unwrap_or(Value::Null)
-            .encode(&mut key);
-    }
-    key
 }
 
 /// The rows of a table; `None` with a fault added for each value that does not fit its column.
@@ -209,35 +201,27 @@ fn parsed_rows(
             unknown.map(|name| format!("row {row} of `{}`: it has no column `{name}`", table.name)),
         );
     }
-    let mut columns = BTreeMap::new();
-    for column in &table.columns {
-        let mut values = ColumnBuilder::new(column.kind.into());
+    let mut rows = TableBuilder::new(&table.columns);
+    for (place, column) in table.columns.iter().enumerate() {
         for (row, given) in (1..).zip(given) {
             let parsed = given
                 .get(&column.name)
                 .ok_or("it is missing")
                 .and_then(|json| parsed(json, column, keyring));
             match parsed {
-                Ok(value) => values.push(value.value()),
+                Ok(value) => rows.push(place, value.value()),
                 Err(fault) => {
                     faults.push(format!(
                         "row {row} of `{}`, `{}`: {fault}",
                         table.name, column.name
                     ));
-                    values.push(Value::Null);
+                    rows.push(place, Value::Null);
                 }
             }
         }
-        columns.insert(
-            column.name.clone(),
-            BatchColumn::new(values.finish(), column.sealing),
-        );
     }
-    let rows = u32::try_from(given.len()).ok()?;
-    (faults.len() == before).then_some(TableRows {
-        unit_offsets: vec![0, rows],
-        columns,
-    })
+    let count = u32::try_from(given.len()).ok()?;
+    (faults.len() == before).then(|| rows.finish(vec![0, count]))
 }
 
 fn exported(value: Value<'_>, column: &Column, keyring: &Keyring, sealed: SealedValues) -> Json {

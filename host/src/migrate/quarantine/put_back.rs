@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
-use crate::database::{StatementResult, Transaction, is_unique_violation};
+use crate::database::{StatementResult, Transaction, bulk, is_unique_violation};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::plan::TablePlan;
@@ -279,7 +279,7 @@ async fn insert_unit(
         {
             return Ok(Some(name.clone()));
         }
-        match rows::insert(tx, name, table, &plan.stored(rows, keyring)).await {
+        match bulk::insert(tx, name, table, &plan.stored(rows, keyring)).await {
             Err(fault) if is_unique_violation(&fault) => return Ok(Some(name.clone())),
             done => done.about(QUARANTINE)?,
         }

@@ -1,6 +1,9 @@
 //! Batches of one table with a plain key and a sealed secret, three units of two, no and one row.
 
-use bbs_lens::layout::schema::ColumnType;
+use std::collections::BTreeSet;
+
+use bbs_lens::layout::columns::ColumnData;
+use bbs_lens::layout::schema::{ColumnType, Table};
 
 use super::*;
 use crate::rows::diff::{differences, same};
@@ -76,62 +79,9 @@ fn three_units() -> TableRows {
     )
 }
 
-fn ids(rows: &TableRows) -> Vec<Vec<u8>> {
-    let id = |row| match rows.value(&layout().tables["apps"], "id", row) {
-        Some(Value::Text(text)) => text.to_vec(),
-        other => panic!("{other:?}"),
-    };
-    (0..rows.count()).map(id).collect()
-}
-
-#[test]
-fn empty_rows_have_their_units_and_the_columns_asked_for() {
-    let empty = TableRows::empty(&layout().tables["apps"], &["secret".to_owned()].into(), 2);
-    assert_eq!((empty.units(), empty.count()), (2, 0));
-    assert_eq!(empty.columns.keys().collect::<Vec<_>>(), ["secret"]);
-    assert_eq!(empty.columns["secret"].sealing, Sealing::Sealed);
-}
-
 #[test]
 fn names_of_a_batch_are_those_of_its_units() {
     assert_eq!(batch(three_units()).names(), ["unit-0", "unit-1", "unit-2"]);
-}
-
-#[test]
-fn truncated_batch_has_the_rows_of_its_first_units() {
-    let table = &layout().tables["apps"];
-    for (units, left) in [(0, 0), (1, 2), (2, 2), (3, 3), (4, 3)] {
-        let mut rows = three_units();
-        rows.truncate(table, units);
-        assert_eq!((rows.units(), rows.count()), (units.min(3), left));
-        assert_eq!(ids(&rows), [b"a", b"b", b"c"][..left]);
-        assert_eq!(
-            rows.columns["id"].data.offsets.len(),
-            left + 1,
-            "values of other units are removed too"
-        );
-    }
-}
-
-#[test]
-fn rows_of_a_unit_are_kept_added_and_set() {
-    let (layout, keyring) = (layout(), keyring());
-    let table = &layout.tables["apps"];
-    let secret = |text: &[u8]| keyring.seal(Sealing::Sealed, text);
-    let mut rows = rows(vec![0, 2], &[b"a", b"b"], &[&secret(b"1"), &secret(b"2")]);
-    rows.retain(table, |row| row == 1);
-    assert_eq!((rows.units(), ids(&rows)), (1, vec![b"b".to_vec()]));
-    let added = BTreeMap::from([
-        ("id".to_owned(), OwnedValue::Text(b"c".to_vec())),
-        ("secret".to_owned(), OwnedValue::Text(secret(b"3"))),
-    ]);
-    rows.extend(table, &[added]);
-    assert_eq!(
-        (rows.of(0), ids(&rows)),
-        (0..2, vec![b"b".to_vec(), b"c".to_vec()])
-    );
-    rows.set(table, "id", &[1], Value::Text(b"d"));
-    assert_eq!(ids(&rows), [b"b", b"d"]);
 }
 
 #[test]
@@ -172,11 +122,12 @@ fn value_is_sealed_once() {
     let (layout, keyring) = (layout(), keyring());
     let column = layout.tables["apps"].find_column("secret").unwrap();
     let sealed = keyring.seal(Sealing::Sealed, b"secret");
-    let stored = |value: &[u8], sealing| match BatchColumn::new(data(&[value]), sealing)
-        .stored(0, column, &keyring)
-    {
-        OwnedValue::Text(text) => text,
-        other => panic!("{other:?}"),
+    let stored = |value: &[u8], sealing| {
+        let values = BatchColumn::new(data(&[value]), sealing);
+        match stored(&values, 0, column, &keyring) {
+            OwnedValue::Text(text) => text,
+            other => panic!("{other:?}"),
+        }
     };
     assert_eq!(stored(&sealed, Sealing::Sealed), sealed);
     assert_eq!(

@@ -164,14 +164,14 @@ fn units_that_do_not_open_are_refused_and_the_others_transformed() {
     let lens = lens(vec![plain_secret()], (1, 2));
     let batch = sealed_apps(&["b", "d"]);
     let sifted = pass(&lens, |passage| passage.sift(&batch, &Residue::default())).unwrap();
-    assert_eq!(sifted.units, [0, 2]);
-    assert_eq!(sifted.transformed.batch.units, units(["a", "c"]));
+    assert_eq!(sifted.places, [0, 2]);
+    assert_eq!(sifted.batch.units, units(["a", "c"]));
     assert_eq!(
-        values(&sifted.transformed.batch.tables["apps"], "apps", "secret"),
+        values(&sifted.batch.tables["apps"], "apps", "secret"),
         ["a", "c"]
     );
     assert_eq!(
-        values(&sifted.transformed.batch.tables["apps"], "apps", "note"),
+        values(&sifted.batch.tables["apps"], "apps", "note"),
         ["a", "c"],
         "read by no step"
     );
@@ -209,7 +209,7 @@ fn batch_without_a_fault_is_transformed_whole() {
     assert_eq!(
         pass(&lens, |passage| passage.sift(&batch, &Residue::default()))
             .unwrap()
-            .units,
+            .places,
         [0, 1, 2, 3]
     );
 }

@@ -7,7 +7,7 @@ use super::*;
 
 const ROWS: &str = "SELECT app || ' ' || note || ' ' || number || ' ' || COALESCE(record_version, '-') FROM apps ORDER BY app";
 
-/// Three apps written by [`insert`].
+/// Three apps written by [`bulk::insert`].
 async fn three_apps() -> (TempDir, Database, UnitBatch) {
     let (folder, database) = database(&[], &[], &[]).await;
     let batch = apps(&[
@@ -18,14 +18,15 @@ async fn three_apps() -> (TempDir, Database, UnitBatch) {
     let table = &layout().tables["apps"];
     let mut tx = database.write().await.unwrap();
     let rows = &batch.tables["apps"];
-    let sealed = rows.columns["secret"].sealed(
+    let sealed = sealed(
+        rows.columns["secret"].clone(),
         rows.count(),
         table.find_column("secret").unwrap(),
         &keyring(),
     );
     let mut stored = rows.clone();
     stored.columns.insert("secret".into(), sealed);
-    insert(&mut tx, "apps", table, &stored).await.unwrap();
+    bulk::insert(&mut tx, "apps", table, &stored).await.unwrap();
     tx.commit().await.unwrap();
     (folder, database, batch)
 }
