@@ -147,7 +147,10 @@ fn refused(lens: &Lens, batch: &UnitBatch, writes_to: Option<Dialect>) -> Vec<(u
         writes_to,
     };
     let sifted = passage.sift(batch, &Residue::default()).unwrap();
-    assert_eq!(sifted.places.len() + sifted.refused.len(), batch.units.len());
+    assert_eq!(
+        sifted.places.len() + sifted.refused.len(),
+        batch.units.len()
+    );
     sifted
         .refused
         .into_iter()
