@@ -272,8 +272,8 @@ const MUTATIONS: &[FileMutations] = &[
                 "        Provenance::Computed => false,",
             ),
             (
-                "        !seen.insert(key.clone())",
-                "        !seen.insert(key.clone()) && false",
+                "!seen.insert(rows.encoded(table, &table.primary_key, *row));",
+                "!seen.insert(rows.encoded(table, &table.primary_key, *row)) && false;",
             ),
         ],
     },
