@@ -48,7 +48,7 @@ impl<'a> PlainColumn<'a> {
         })
     }
 
-    /// The same value in every row.
+    /// A column with one value, repeated in every row.
     pub(super) fn repeated(
         value: Value<'_>,
         column: &Column,

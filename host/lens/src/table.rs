@@ -40,7 +40,7 @@ impl BatchColumn {
         }
     }
 
-    /// The same plain value in every row.
+    /// A column with one plain value, repeated in every row.
     pub fn repeated(column: &Column, value: Option<&Literal>, rows: usize) -> Self {
         Self::new(
             ColumnData::repeat(column.kind.into(), Value::of(value), rows),
