@@ -466,14 +466,14 @@ fn missing_webassembly_target_is_added_with_rustup() {
     refused(
         bare.build(),
         &[
-            "the component built from empty is not a module",
+            "the component built from empty cannot be loaded by this host",
             "export macro",
         ],
     );
     refused(
         bare.build(),
         &[
-            "the component built from empty is not a module",
+            "the component built from empty cannot be loaded by this host",
             "export macro",
         ],
     );
