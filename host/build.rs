@@ -121,8 +121,13 @@ fn checked_out(root: &Path) -> Option<String> {
     }
     for source in [
         "host/src",
+        "host/database",
         "host/encryption",
+        "host/files",
         "host/lens",
+        "host/modules",
+        "host/units",
+        "host/work",
         "sdk/client",
         "sdk/contract",
         "sdk/go-json",

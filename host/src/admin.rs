@@ -16,10 +16,11 @@ pub use client::{AdminClient, AdminClientError};
 pub use endpoint::Endpoint;
 pub use socket::{RemainingClients, Socket};
 
-use crate::progress::{Progress, Snapshot};
+use bbs_work::progress::{Progress, Snapshot};
+use bbs_work::throttle::{Throttle, ThrottleSettings};
+
 use crate::reload::{ReloadReport, ReloadSender};
 use crate::shutdown::Shutdown;
-use crate::throttle::{Throttle, ThrottleSettings};
 
 /// A command of the admin socket, such as `{"command":"pause"}`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -21,10 +21,10 @@ pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};
 
 use bbs_model::TraceId;
+use bbs_modules::translate::{ApiVersion, Translate, TranslateError, Verb};
+use bbs_work::log_sampling::LineLimit;
 
 use crate::domain::Service;
-use crate::log_sampling::LineLimit;
-use crate::modules::translate::{ApiVersion, Translate, TranslateError, Verb};
 use crate::protobuf;
 use chain::TranslatorChain;
 use run::{Extent, RunError, RunPermits};

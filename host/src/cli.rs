@@ -32,12 +32,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use anstream::ColorChoice;
+use bbs_database::message_of_server;
 use clap::{Parser, Subcommand, ValueEnum};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-use crate::causes::causes;
-use crate::database::message_of_server;
-use crate::modules::sandbox::COMPILE_COMMAND;
+use bbs_modules::sandbox::COMPILE_COMMAND;
+use bbs_work::causes::causes;
 use exit::Exit;
 
 /// A drop-in server for Cloud Foundry Diego's BBS whose schema migrations and API translators are

@@ -41,9 +41,9 @@ pub use tls::{ClientTls, ServerTls};
 pub use updates::Updates;
 pub use work::{Convergence, Tasks};
 
-use crate::database::Address;
-use crate::files;
-use crate::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
+use bbs_database::Address;
+
+use bbs_modules::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
 use database::{ConfiguredAddress, DatabaseKeys};
 use folders::DataFolder;
 use keys::{Folders, Keys, Leftover};
@@ -125,7 +125,7 @@ impl ExaminedConfig {
     /// The file cannot be read or parsed.
     pub fn read(path: &Path) -> Result<Self, ConfigError> {
         let path = path.to_owned();
-        let text = files::read_text(&path).map_err(|source| ConfigError::Read {
+        let text = bbs_files::read_text(&path).map_err(|source| ConfigError::Read {
             path: path.clone(),
             source,
         })?;

@@ -38,10 +38,10 @@ pub use health::{Health, serve_health};
 pub use listener::{Port, serve_clients};
 
 use bbs_model::TraceId;
+use bbs_modules::translate::{ApiVersion, Verb};
 
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
 use crate::metrics::{Exposition, Measures, Metrics};
-use crate::modules::translate::{ApiVersion, Verb};
 use bodies::{BodyError, Memory, ReadBody};
 use connections::{ConnectionHandle, OpenStream};
 use in_flight::GuardedBody;

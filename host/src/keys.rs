@@ -19,20 +19,20 @@ mod tables;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_database::schema::ReadBackError;
+use bbs_database::{
+    Database, DatabaseError, SqlError, StatementError, StatementResult, is_transient, schema,
+};
 use bbs_encryption::Keyring;
 use bbs_encryption::header::label_of;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Table};
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
 use serde::Serialize;
 
 use crate::clock::Clock;
-use crate::database::schema::ReadBackError;
-use crate::database::{
-    Database, DatabaseError, SqlError, StatementError, StatementResult, is_transient, schema,
-};
 use crate::lock::fence::FenceError;
-use crate::progress::Progress;
-use crate::throttle::Throttle;
 
 pub use rotation::{Rotated, begin, check, rotate, survey};
 pub use sample::{WrongKey, wrong_keys};

@@ -7,11 +7,11 @@
 //! **Versions.** A *data version* is a timestamp that names a layout of the database
 //! ([`bbs_lens::layout`]):
 //! tables, typed columns, keys, indexes. An *API version* is `major.minor` ([`api`]). A *catalog*
-//! is the ordered, digest-pinned list of modules of a folder ([`modules`]): migrations lead from
+//! is the ordered, digest-pinned list of modules of a folder (`bbs_modules`): migrations lead from
 //! one data version to the next, translators answer one API version in terms of the next.
 //!
 //! **Units.** A *unit* is all rows, over the tables that a migration declares, that share one
-//! partition key, such as everything of one process guid ([`rows`]). It is what a migration
+//! partition key, such as everything of one process guid (`bbs_units`). It is what a migration
 //! transforms, as a whole.
 //!
 //! **Lens.** A *lens* is the migrations between two data versions, composed and applied to units in
@@ -35,14 +35,15 @@
 //! # Layers
 //!
 //! ```text
-//! startup → http → api → domain → store → rows → database
-//!         → keys → migrate → { store, rows, lock }
-//!         → import → { etcd, migrate, rows }
-//! below all: the crates host/encryption, host/model and host/lens
+//! startup → http → api → domain → store → lock
+//!         → keys → migrate → { store, lock }
+//!         → import → { etcd, migrate }
+//! below all, crates: host/units → { host/database, host/lens, host/encryption }
+//!                    host/modules → { host/lens, host/work, host/files }, host/model
 //! ```
 //!
 //! Dependencies never point up; `tests/suite/tidy/dependencies.rs` has the table. [`startup`] is
-//! the only place where all parts meet, [`database`] the only user of sqlx, [`modules`] of
+//! the only place where all parts meet, `bbs_database` the only user of sqlx, `bbs_modules` of
 //! wasmtime, [`http`] of axum. `bbs_model`, [`config`] and [`clock`] are leaves. [`cli`] has one file
 //! per command.
 //!
@@ -57,39 +58,27 @@
 
 mod admin;
 mod api;
-mod batches;
-mod causes;
 mod cli;
 mod clients;
 mod clock;
 mod config;
-mod database;
 mod domain;
 mod etcd;
 mod events;
-mod files;
 mod http;
 mod import;
 mod keys;
 mod lock;
 mod locket;
-mod log_sampling;
 mod logs;
 mod metrics;
 mod migrate;
-mod modules;
-mod pauses;
-mod printable;
-mod progress;
 mod protobuf;
 mod reload;
-mod rows;
 mod shutdown;
-mod signatures;
 mod startup;
 mod store;
 pub mod testing;
-mod throttle;
 mod tls;
 
 pub use cli::{Cli, failed};

@@ -15,8 +15,9 @@ mod renewal;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use bbs_database::{Address, Database};
+
 use crate::config;
-use crate::database::{Address, Database};
 use file::{FileLock, FileLockError};
 use holder::Holder;
 use lease::{Lease, LeaseError};

@@ -7,6 +7,7 @@ use std::marker::PhantomData;
 use std::time::Duration;
 
 use backon::Retryable;
+use bbs_work::pauses;
 use bytes::Buf;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
@@ -16,7 +17,8 @@ use tonic::{Request, Status};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use crate::tls::{TlsError, client};
-use crate::{config, pauses, protobuf};
+
+use crate::{config, protobuf};
 use messages::LocketAnswer;
 
 /// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.

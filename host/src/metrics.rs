@@ -17,8 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
-use crate::progress::Progress;
-use crate::throttle::Throttle;
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
 use older_versions::OlderVersions;
 
 pub use diego::{
@@ -140,8 +140,9 @@ impl Metrics {
 
 #[cfg(test)]
 mod tests {
+    use bbs_work::progress::{Counted, Wait};
+
     use super::*;
-    use crate::progress::{Counted, Wait};
 
     fn fresh() -> Metrics {
         Metrics::new(

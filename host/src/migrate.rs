@@ -46,20 +46,20 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_database::schema::{self, PhysicalTable};
+use bbs_database::{Database, Dialect, StatementResult};
 use bbs_encryption::Keyring;
 use bbs_lens::Arguments;
 use bbs_lens::layout::history::{LayoutError, LayoutHistory};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Table;
 use bbs_lens::transform::Transform;
+use bbs_units::ByteLimits;
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
 
 use crate::clock::Clock;
-use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Database, Dialect, StatementResult};
 use crate::lock::fence::Fence;
-use crate::progress::Progress;
-use crate::rows::ByteLimits;
-use crate::throttle::Throttle;
 
 pub use abort::{GivenUp, abort, abortable};
 pub use catalog_serials::{catalog_serials, remember_catalog_serials};

@@ -23,14 +23,14 @@ use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_work::causes::with_causes;
+use bbs_work::progress::{ENDED, FAILED, Progress};
 use tokio::net::TcpListener;
 
 use crate::admin::{Control, RemainingClients};
-use crate::causes::with_causes;
 use crate::config::Config;
 use crate::lock::HeldLock;
 use crate::logs::LevelHandle;
-use crate::progress::{ENDED, FAILED, Progress};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
 pub use error::{HostFailure, StartupError};

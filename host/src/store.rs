@@ -32,18 +32,18 @@ pub use record::RecordReadError;
 pub use transactions::{Reader, Writer};
 pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
+use bbs_database::{Database, DatabaseError, Dialect, SqlError, Transaction};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_units::RowsError;
+use bbs_work::causes::with_causes;
+use bbs_work::log_sampling::is_sampled;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
 
-use crate::causes::with_causes;
 use crate::clock::Clock;
-use crate::database::{self, Database, DatabaseError, Dialect, SqlError, Transaction};
 use crate::lock::fence::{Fence, FenceError};
-use crate::log_sampling::is_sampled;
-use crate::rows::{self, RowsError};
 
 /// Why a read or write failed.
 #[derive(Debug, thiserror::Error)]
@@ -132,9 +132,9 @@ impl StoreError {
     pub fn is_transient(&self) -> bool {
         match self {
             // Without its session, the outcome of a commit is unknown.
-            Self::Commit { source } => database::is_transient(source),
+            Self::Commit { source } => bbs_database::is_transient(source),
             Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => {
-                database::is_repeatable(source)
+                bbs_database::is_repeatable(source)
             }
             Self::Units { source, .. } => source.is_transient(),
             Self::DualWrite(fault) => fault.is_transient,
@@ -169,17 +169,17 @@ impl StoreError {
             },
             _ => return None,
         };
-        database::is_missing_table(source).then_some(source)
+        bbs_database::is_missing_table(source).then_some(source)
     }
 }
 
 /// For `map_err`: the error of a failed statement. `what` completes "cannot …".
 fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
     move |source| {
-        if database::is_unique_violation(&source) {
+        if bbs_database::is_unique_violation(&source) {
             return StoreError::Exists;
         }
-        if let Some(column) = database::refused_characters(&source) {
+        if let Some(column) = bbs_database::refused_characters(&source) {
             return StoreError::Characters { column };
         }
         // SQLSTATE 22001, "string data, right truncation", of PostgreSQL and MySQL.
@@ -349,7 +349,7 @@ impl Store {
     pub fn lock_class<'a>(&self, key: &'a [u8]) -> Cow<'a, [u8]> {
         match self.0.database.dialect() {
             Dialect::Sqlite | Dialect::Postgres => Cow::Borrowed(key),
-            Dialect::Mysql => Cow::Owned(rows::collation_class(key)),
+            Dialect::Mysql => Cow::Owned(bbs_units::collation_class(key)),
         }
     }
 

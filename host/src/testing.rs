@@ -33,7 +33,7 @@ pub mod config {
 
 /// Connections, transactions and schemas.
 pub mod database {
-    pub use crate::database::{
+    pub use bbs_database::{
         Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, Tls,
         Transaction, is_transient, schema, sql,
     };
@@ -60,7 +60,7 @@ pub mod keys {
         KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable, begin, check,
         rotate, status, verify,
     };
-    pub use crate::rows::KeyColumn;
+    pub use bbs_units::KeyColumn;
 }
 
 /// The lock's fencing token.
@@ -88,24 +88,24 @@ pub mod migrate {
 
 /// Catalog, sandbox and building of modules.
 pub mod modules {
-    pub use crate::modules::{
+    pub use bbs_modules::{
         MigrationModule, Module, TranslatorModule, build, catalog, releases, sandbox, translate,
     };
 }
 
 /// Progress of a migration.
 pub mod progress {
-    pub use crate::progress::{Counted, Progress, Snapshot};
+    pub use bbs_work::progress::{Counted, Progress, Snapshot};
 }
 
 /// Units of rows.
 pub mod rows {
-    pub use crate::rows::RecordVersions;
+    pub use bbs_units::RecordVersions;
 }
 
 /// Signatures of catalogs.
 pub mod signatures {
-    pub use crate::signatures::TrustedKeys;
+    pub use bbs_modules::signatures::TrustedKeys;
 }
 
 /// Entities over rows.
@@ -115,7 +115,7 @@ pub mod store {
 
 /// The rate of a migration.
 pub mod throttle {
-    pub use crate::throttle::Throttle;
+    pub use bbs_work::throttle::Throttle;
 }
 
 /// TLS of servers.

@@ -16,8 +16,6 @@ use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Version};
 
 pub use server::{Certificates, handshake_failure};
 
-use crate::files;
-
 /// Why certificates cannot be used; each names the file.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
@@ -69,7 +67,7 @@ pub fn choose_cryptography() {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
-    files::read(path, files::TEXT_BYTES).map_err(|source| TlsError::Read {
+    bbs_files::read(path, bbs_files::TEXT_BYTES).map_err(|source| TlsError::Read {
         path: path.to_owned(),
         source,
     })

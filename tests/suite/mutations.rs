@@ -15,7 +15,7 @@ use crate::harness::workspace;
 /// Mutations of one file: each has the original text, which occurs once in the file, and its
 /// replacement.
 struct FileMutations {
-    /// Below `host/src`.
+    /// Below `host`.
     file: &'static str,
     /// Arguments of `cargo test`, for the tests of which one has to fail.
     tests: &'static [&'static str],
@@ -31,7 +31,7 @@ const ATTACKS: &[&str] = &["--test", "suite", "attacks::"];
 
 const MUTATIONS: &[FileMutations] = &[
     FileMutations {
-        file: "migrate/decide.rs",
+        file: "src/migrate/decide.rs",
         tests: DECIDE,
         changes: &[
             (
@@ -101,7 +101,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "migrate/steps.rs",
+        file: "src/migrate/steps.rs",
         tests: MIGRATE,
         changes: &[(
             "    examine::examine_again(context, job).await\n",
@@ -109,7 +109,7 @@ const MUTATIONS: &[FileMutations] = &[
         )],
     },
     FileMutations {
-        file: "migrate.rs",
+        file: "src/migrate.rs",
         tests: MIGRATE,
         changes: &[
             (
@@ -123,7 +123,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "migrate/look.rs",
+        file: "src/migrate/look.rs",
         tests: MIGRATE,
         changes: &[
             (
@@ -137,7 +137,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "migrate/examine.rs",
+        file: "src/migrate/examine.rs",
         tests: MIGRATE,
         changes: &[
             (
@@ -149,7 +149,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "migrate/prepare.rs",
+        file: "src/migrate/prepare.rs",
         tests: MIGRATE,
         changes: &[
             ("            fresh::forget(context, fence).await?;", ""),
@@ -157,12 +157,12 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "migrate/copy.rs",
+        file: "src/migrate/copy.rs",
         tests: MIGRATE,
         changes: &[("batch.last.to_text().into()", "None::<String>.into()")],
     },
     FileMutations {
-        file: "migrate/cut_over.rs",
+        file: "src/migrate/cut_over.rs",
         tests: MIGRATE,
         changes: &[
             (
@@ -173,7 +173,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "modules/catalog.rs",
+        file: "modules/src/catalog.rs",
         tests: CATALOG,
         changes: &[
             (
@@ -184,12 +184,12 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "modules/catalog/merge.rs",
+        file: "modules/src/catalog/merge.rs",
         tests: CATALOG,
         changes: &[("    refuse_same_names(&catalogs)?;\n", "")],
     },
     FileMutations {
-        file: "signatures.rs",
+        file: "modules/src/signatures.rs",
         tests: SIGNATURES,
         changes: &[
             (
@@ -201,7 +201,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "startup/takeover.rs",
+        file: "src/startup/takeover.rs",
         tests: CATALOG,
         changes: &[
             (
@@ -212,7 +212,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "modules/catalog/sequence.rs",
+        file: "modules/src/catalog/sequence.rs",
         tests: CATALOG,
         changes: &[(
             "        if served.contains(&serves) {",
@@ -220,7 +220,7 @@ const MUTATIONS: &[FileMutations] = &[
         )],
     },
     FileMutations {
-        file: "api/run.rs",
+        file: "src/api/run.rs",
         tests: ATTACKS,
         changes: &[
             ("self.next_calls += 1;", ""),
@@ -232,12 +232,12 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "modules/memory.rs",
+        file: "modules/src/memory.rs",
         tests: SANDBOX,
         changes: &[("!budget.reserve(more)", "{ budget.reserve(more); false }")],
     },
     FileMutations {
-        file: "modules/instance.rs",
+        file: "modules/src/instance.rs",
         tests: SANDBOX,
         changes: &[
             (
@@ -248,7 +248,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "modules/sandbox/compiler.rs",
+        file: "modules/src/sandbox/compiler.rs",
         tests: SANDBOX,
         changes: &[(
             "end.recv_timeout(limits.wait)",
@@ -256,7 +256,7 @@ const MUTATIONS: &[FileMutations] = &[
         )],
     },
     FileMutations {
-        file: "modules/sandbox/complexity.rs",
+        file: "modules/src/sandbox/complexity.rs",
         tests: &["--lib", "modules::sandbox"],
         changes: &[(
             "    if found > limit {",
@@ -264,7 +264,7 @@ const MUTATIONS: &[FileMutations] = &[
         )],
     },
     FileMutations {
-        file: "rows/storable.rs",
+        file: "units/src/storable.rs",
         tests: &["--lib", "rows::"],
         changes: &[
             (
@@ -283,7 +283,7 @@ const MUTATIONS: &[FileMutations] = &[
 fn each_original_text_is_found_once() {
     let mut problems = Vec::new();
     for mutations in MUTATIONS {
-        let text = std::fs::read_to_string(workspace().join("host/src").join(mutations.file))
+        let text = std::fs::read_to_string(workspace().join("host").join(mutations.file))
             .expect(mutations.file);
         for (original, _) in mutations.changes {
             let count = text.matches(original).count();
@@ -328,7 +328,7 @@ fn a_test_fails_for_each_mutation() {
             );
             unmutated.push(tests);
         }
-        let path = tree.path().join("host/src").join(file);
+        let path = tree.path().join("host").join(file);
         let text = std::fs::read_to_string(&path).expect("a source file");
         std::fs::write(&path, text.replacen(original, replacement, 1))
             .expect("the copy can be written");

@@ -21,16 +21,20 @@ const CONFINED: &[(&str, &[&str])] = &[
     ("axum", &["http", "startup"]),
     ("bbs_client", &["cli"]),
     (
-        "bbs_encryption",
+        "bbs_database",
         &[
-            "etcd", "import", "keys", "migrate", "rows", "startup", "store",
+            "cli", "config", "import", "keys", "lock", "metrics", "migrate", "startup", "store",
+            "testing",
         ],
+    ),
+    (
+        "bbs_encryption",
+        &["etcd", "import", "keys", "migrate", "startup", "store"],
     ),
     (
         "bbs_lens",
         &[
-            "cli", "database", "import", "keys", "lock", "migrate", "modules", "rows", "startup",
-            "store",
+            "cli", "import", "keys", "lock", "migrate", "startup", "store",
         ],
     ),
     (
@@ -41,17 +45,8 @@ const CONFINED: &[(&str, &[&str])] = &[
         ],
     ),
     ("hyper", &["http"]),
-    ("minisign", &["signatures"]),
-    ("oci_client", &["modules"]),
     ("prometheus_client", &["metrics"]),
-    (
-        "sea_query",
-        &[
-            "database", "import", "keys", "lock", "migrate", "store", "rows",
-        ],
-    ),
-    ("sqlx", &["database"]),
-    ("wasmtime", &["modules"]),
+    ("sea_query", &["import", "keys", "lock", "migrate", "store"]),
 ];
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {

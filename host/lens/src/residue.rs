@@ -1,6 +1,5 @@
 //! Residue: the values that a step would lose, and their return. Owns the form of residue and the
-//! rule that a record which has changed since gets no old values back; the host's `rows::residue`
-//! stores it.
+//! rule that a record which has changed since gets no old values back; `bbs_units::residue` stores it.
 
 use std::collections::BTreeMap;
 

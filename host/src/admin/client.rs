@@ -6,12 +6,12 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bbs_work::printable;
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
 use super::{Command, Reply, Report};
-use crate::printable;
 use crate::reload::ReloadReport;
 
 /// Longest reply in bytes; a report of many modules has some kilobytes.

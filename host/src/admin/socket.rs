@@ -7,13 +7,12 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bbs_work::progress::Snapshot;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 
 use super::{Command, Host, Reply, Report};
-use crate::files;
-use crate::progress::Snapshot;
 
 const WATCH_INTERVAL: Duration = Duration::from_millis(500);
 /// How long a client may take to send its command after it has connected.
@@ -76,7 +75,7 @@ impl Socket {
             source,
         };
         path.parent()
-            .map_or(Ok(()), files::create_private_folder)
+            .map_or(Ok(()), bbs_files::create_private_folder)
             .map_err(failed)?;
         match std::fs::symlink_metadata(path) {
             Ok(found) if found.file_type().is_socket() => {

@@ -3,13 +3,13 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use bbs_work::progress::{Counted, SERVING};
 use proptest::prelude::*;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 
 use super::socket::AdminError;
 use super::*;
-use crate::progress::{Counted, SERVING};
 
 struct Running {
     host: Host,

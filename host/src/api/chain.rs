@@ -4,9 +4,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bbs_modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
+
 use super::methods::{self, METHODS, NativeMethod, NativeVersion, STREAMS, Stream, unrevised};
 use super::{LINE_END, NATIVE};
-use crate::modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 
 /// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a
 /// limited number.

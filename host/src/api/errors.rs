@@ -1,13 +1,13 @@
 //! Failures as clients see them: Diego's error types and texts.
 
 use bbs_model::{slot, task};
+use bbs_modules::translate::TranslateError;
 use bbs_proto::models::error::Type;
 use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
+use bbs_work::causes::with_causes;
 use prost::Message;
 
-use crate::causes::with_causes;
 use crate::domain::DomainError;
-use crate::modules::translate::TranslateError;
 
 const INVALID_REQUEST: &str = "the request received is invalid";
 

@@ -11,13 +11,13 @@ mod tasks;
 use backon::BackoffBuilder;
 use bbs_model::TraceId;
 use bbs_proto::models as proto;
+use bbs_work::pauses;
 use prost::{Message, Name};
 
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells, retry};
-use crate::pauses;
 use crate::protobuf;
 use crate::store::Reader;
 

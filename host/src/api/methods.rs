@@ -1,7 +1,7 @@
 //! The native methods: the versions that have them, names with their revision, paths below the API
 //! root, and their kind.
 
-use crate::modules::translate::ApiVersion;
+use bbs_modules::translate::ApiVersion;
 
 /// An API version that the handlers speak themselves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -7,13 +7,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_modules::translate::TranslateError;
 use bytes::Buf;
 use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::run::{Extent, Run, RunError, or_abandoned};
 use super::{Answer, Api, CallTarget, Request, errors};
-use crate::modules::translate::TranslateError;
 use crate::store::{KeptReader, Key, Reader};
 
 /// The number of the error field of every response message.

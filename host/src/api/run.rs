@@ -4,6 +4,7 @@
 
 use std::time::Duration;
 
+use bbs_modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, sleep_until, timeout};
 use tokio_util::sync::CancellationToken;
@@ -12,9 +13,6 @@ use super::chain::{CallTarget, TranslatorChain};
 use super::handlers::{self, HandlerCall};
 use super::{Api, NotHeld, Request};
 use crate::domain::Page;
-use crate::modules::translate::{
-    CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall,
-};
 use crate::store::{Key, Reader};
 
 /// Longest wait for a permit. Below the time after which Diego's clients give up.

@@ -8,7 +8,10 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bbs_model::Text;
 use bbs_model::change::RecordChange;
+use bbs_modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
 use bbs_proto::models::EventsByCellId;
+use bbs_work::causes::with_causes;
+use bbs_work::log_sampling::LineLimit;
 use bytes::{BufMut, Bytes, BytesMut};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -18,10 +21,7 @@ use tokio::sync::{Semaphore, watch};
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::{NativeVersion, Stream};
 use super::{FAILED_BURST, FAILED_PER_MINUTE, wire};
-use crate::causes::with_causes;
 use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
-use crate::log_sampling::LineLimit;
-use crate::modules::translate::{ChangedRecord, TranslateError, TranslatedEvent};
 
 /// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]

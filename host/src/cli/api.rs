@@ -3,16 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_modules::TranslatorModule;
+use bbs_modules::catalog::Catalog;
+use bbs_modules::signatures::TrustedKeys;
+use bbs_modules::translate::{ApiVersion, Translate, Verb};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use super::output::OutputForm;
 use crate::api::{self, NativeVersion, routes, served_until};
 use crate::config::{Config, found_modules};
-use crate::modules::TranslatorModule;
-use crate::modules::catalog::Catalog;
-use crate::modules::translate::{ApiVersion, Translate, Verb};
-use crate::signatures::TrustedKeys;
 use crate::startup;
 
 /// Show the versions of the API that a host serves.

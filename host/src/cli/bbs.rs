@@ -11,11 +11,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use bbs_client::{CallError, Client, Identity, Options, TlsFiles, Version};
+use bbs_work::printable;
 use clap::Args;
 
 use super::output::OutputForm;
 use crate::config::{Config, Listeners, ServerTls};
-use crate::printable;
 use crate::tls;
 
 /// The address of `bbs dev`.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use crate::modules::sandbox::{ProcessLimits, compile_input};
+use bbs_modules::sandbox::{ProcessLimits, compile_input};
 
 /// Compile the component on standard input, within limits, to standard output. For this program's
 /// own use.

@@ -8,16 +8,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use anyhow::{Context, bail};
+use bbs_database::Address;
 use bbs_model::lrp_update::Pace;
+use bbs_modules::build::{self, BuildRequest, SourceError};
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use super::output;
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_modules};
-use crate::database::Address;
-use crate::files;
 use crate::logs::Logs;
-use crate::modules::build::{self, BuildRequest, SourceError};
-use crate::progress::Progress;
 use crate::startup;
 use cells::SimulatedCells;
 
@@ -63,7 +62,7 @@ impl DevCommand {
                 self.listen
             );
         }
-        files::create_private_folder(&self.data)
+        bbs_files::create_private_folder(&self.data)
             .with_context(|| format!("cannot create {}", self.data.display()))?;
         let sources = self.sources()?;
         let modules_dir = match (&self.modules, &sources) {

@@ -1,6 +1,7 @@
 //! `bbs drain`: ends a running host through its admin socket, and waits until it has ended.
 
 use anyhow::Context;
+use bbs_work::progress::{ENDED, FAILED};
 use clap::Args;
 
 use super::migrate::Steered;
@@ -8,7 +9,6 @@ use super::output;
 use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
 use crate::config::Config;
-use crate::progress::{ENDED, FAILED};
 
 /// End the host that runs with this configuration, and wait for it.
 ///

@@ -8,6 +8,7 @@ mod steer;
 
 use std::path::{Path, PathBuf};
 
+use bbs_database::{Address, Dialect};
 use bbs_lens::layout::manifest::DataVersion;
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -17,7 +18,6 @@ use super::interrupt::until_interrupted;
 use super::output::OutputForm;
 use super::{output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
-use crate::database::{Address, Dialect};
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
 use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};

@@ -21,13 +21,13 @@ use std::fmt::Display;
 use std::sync::Arc;
 
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_modules::Insertions;
+use bbs_modules::oci::OciArtifact;
+use bbs_modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 use clap::{Args, Subcommand};
 
 use super::output::OutputForm;
 use crate::config::shared_module_cache;
-use crate::modules::Insertions;
-use crate::modules::oci::OciArtifact;
-use crate::modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
 
 /// Create, build and inspect WebAssembly modules
 ///

@@ -6,11 +6,11 @@ use std::io::IsTerminal;
 use std::pin::pin;
 use std::time::{Duration, Instant};
 
+use bbs_work::progress::{Progress, Snapshot};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::output::{self, OutputReader};
 use crate::admin::{AdminClient, AdminClientError, Report};
-use crate::progress::{Progress, Snapshot};
 
 const REDRAW: Duration = Duration::from_millis(100);
 /// Least time between the first and the second line of a phase; doubles with each further line.
@@ -322,8 +322,9 @@ impl Drop for ClearOnDrop {
 
 #[cfg(test)]
 mod tests {
+    use bbs_work::progress::{Counted, Wait};
+
     use super::*;
-    use crate::progress::{Counted, Wait};
 
     #[test]
     fn line_shows_phase_counts_rate_and_time_left() {

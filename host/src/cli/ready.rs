@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use anyhow::Context;
 use backon::Retryable;
+use bbs_work::pauses;
 use clap::Args;
 use serde::Serialize;
 
 use super::exit::Exit;
 use super::output::{self, OutputForm};
 use crate::config::Config;
-use crate::pauses;
 use crate::tls;
 
 /// Longest time of one request: the health port answers from memory.

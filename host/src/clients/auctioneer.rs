@@ -7,6 +7,7 @@ use backon::Retryable;
 use bbs_model::desired_lrp::SchedulingInfo;
 use bbs_model::task::Task;
 use bbs_model::{Text, TraceId};
+use bbs_work::pauses;
 use reqwest::{Method, Url};
 use serde::Serialize;
 use serde_json::json;
@@ -15,7 +16,6 @@ use tokio::time::Instant;
 use super::pool::{Pool, RequestToSend};
 use super::{ClientError, ClientsError, text};
 use crate::config;
-use crate::pauses;
 
 /// Without an address nothing is requested, and waiting instances and tasks stay pending.
 #[derive(Debug, Clone, Default)]

@@ -10,12 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use bbs_work::log_sampling::is_sampled;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::clock::{Clock, SystemClock};
 use crate::config;
-use crate::log_sampling::is_sampled;
 use crate::metrics::{Point, Quantity};
 use crate::tls::reloading::Reloading;
 use crate::tls::{TlsError, client};

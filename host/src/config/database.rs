@@ -4,12 +4,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use bbs_database::{Address, ClientCertificate, ConnectionLimits, Dialect, Server, Tls};
 use zeroize::Zeroizing;
 
 use super::dsn::{self, Dsn, DsnError};
 use super::keys::Keys;
 use super::{ConfigError, Lock};
-use crate::database::{Address, ClientCertificate, ConnectionLimits, Dialect, Server, Tls};
 
 const CONNECTION_STRING: &str = "database_connection_string";
 /// Upper bound of idle connections. Diego allows `max_idle_database_connections`; opening 200 at

@@ -7,7 +7,7 @@ mod postgres;
 
 use std::path::PathBuf;
 
-use crate::database::{ClientCertificate, Tls};
+use bbs_database::{ClientCertificate, Tls};
 
 pub(super) use mysql::mysql;
 pub(super) use postgres::postgres;

@@ -5,11 +5,10 @@ use std::ffi::OsString;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use bbs_database::Address;
 use sha2::{Digest, Sha256};
 
 use super::ConfigError;
-use crate::database::Address;
-use crate::files;
 
 /// BOSH's read-only folder of job configurations, and its writable data folder.
 const JOBS: &str = "/var/vcap/jobs";
@@ -144,7 +143,8 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 /// another user's, who could then not write to what root created there.
 fn is_own(folder: &Path) -> bool {
     let owner = std::fs::metadata(folder).map(|found| found.uid());
-    folder.is_dir() && matches!((owner, files::own_user()), (Ok(one), Ok(other)) if one == other)
+    folder.is_dir()
+        && matches!((owner, bbs_files::own_user()), (Ok(one), Ok(other)) if one == other)
 }
 
 /// A pattern of folders that cannot be used.

@@ -8,8 +8,9 @@ mod places;
 
 use std::time::Duration;
 
+use bbs_database::Server;
+
 use super::*;
-use crate::database::Server;
 
 /// The configuration, or its first fault.
 fn read(json: &str) -> Result<Config, ConfigError> {

@@ -7,11 +7,11 @@ use bbs_model::change::Cause;
 use bbs_model::slot::{
     Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
 };
+use bbs_work::causes::with_causes;
 
 use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
 use super::retry::retry;
 use super::{DomainError, Service};
-use crate::causes::with_causes;
 use crate::store::{Store, Writer};
 use bbs_proto::models::desired_lrp::UpdateStrategy;
 

@@ -19,9 +19,9 @@ use bbs_model::Text;
 use bbs_model::actual_lrp::ActualLrpFilter;
 use bbs_model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
 use bbs_model::slot::Slot;
+use bbs_work::causes::with_causes;
 
 use super::{DomainError, Service};
-use crate::causes::with_causes;
 use crate::store::{Range, Reader};
 
 /// Reads how far the update of a desired LRP is.

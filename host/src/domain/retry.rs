@@ -2,10 +2,10 @@
 //! server.
 
 use backon::Retryable;
+use bbs_work::causes::with_causes;
+use bbs_work::pauses;
 
 use super::DomainError;
-use crate::causes::with_causes;
-use crate::pauses;
 
 /// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is
 /// out of retries.

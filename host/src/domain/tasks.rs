@@ -9,10 +9,10 @@ pub(super) use completion::{Completions, submit};
 use bbs_model::change::RecordChange;
 use bbs_model::task::{End, Task, TaskError, TaskFilter, TaskState};
 use bbs_model::{Text, TraceId};
+use bbs_work::causes::with_causes;
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
-use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::metrics::CellTaskEvent;
 use crate::store::Reader;

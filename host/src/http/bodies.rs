@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
+use bbs_work::log_sampling::LineLimit;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
 use crate::api;
-use crate::log_sampling::LineLimit;
 
 /// Bytes of a body that are not counted, so that calls with small bodies, such as those of cells,
 /// are read whatever others send. The number of connections bounds them.

@@ -11,7 +11,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::log_sampling::is_sampled;
+use bbs_work::log_sampling::is_sampled;
 
 /// Interval at which connections that wait for too long are closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);

@@ -3,10 +3,10 @@
 
 use std::sync::{Arc, Weak};
 
+use bbs_work::progress::{Progress, Snapshot};
 use parking_lot::{Mutex, RwLock};
 
 use crate::api::Api;
-use crate::progress::{Progress, Snapshot};
 
 /// A shared handle; clones control the same gate.
 #[derive(Debug, Clone)]

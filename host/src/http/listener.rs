@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
+use bbs_work::log_sampling::is_sampled;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -30,7 +31,6 @@ use super::connections::{
 use super::in_flight::{GuardedBody, InFlight};
 use super::peer::Peer;
 use super::timed::TimedStream;
-use crate::log_sampling::is_sampled;
 use crate::tls::{Certificates, handshake_failure};
 
 /// TCP keep-alive time: a peer that vanished is detected after about this long.

@@ -2,12 +2,12 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use bbs_modules::translate::ApiVersion;
+use bbs_work::progress::{SERVING, STOPPED, Snapshot};
 use serde_json::json;
 
 use super::bodies::BodyError;
 use crate::api::{self, NotHeld};
-use crate::modules::translate::ApiVersion;
-use crate::progress::{SERVING, STOPPED, Snapshot};
 
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
@@ -209,8 +209,9 @@ fn with(mut response: Response, name: &'static str, value: &str) -> Response {
 
 #[cfg(test)]
 mod tests {
+    use bbs_work::progress::{Counted, Progress, Wait};
+
     use super::*;
-    use crate::progress::{Counted, Progress, Wait};
 
     #[test]
     fn body_while_not_serving_has_a_sentence_for_people() {
@@ -249,7 +250,7 @@ mod tests {
 
     #[test]
     fn retry_after_follows_the_estimate_within_bounds() {
-        let progress = crate::progress::Progress::default();
+        let progress = bbs_work::progress::Progress::default();
         let mut snapshot = progress.snapshot();
         assert_eq!(retry_after_s(&snapshot), 5);
         for (eta, wait) in [(0.0, 1), (0.2, 1), (7.1, 8), (3600.0, 60)] {

@@ -1,9 +1,9 @@
 //! The API version and the path below the API root of a request.
 
 use axum::extract::Request;
+use bbs_modules::translate::ApiVersion;
 
 use super::refusal::HttpError;
-use crate::modules::translate::ApiVersion;
 
 pub(super) const VERSION_HEADER: &str = "x-diego-api-version";
 

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::Layout;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
+use bbs_work::causes::with_causes;
 
 use super::rows::{self, ImportedRow};
-use crate::causes::with_causes;
-use crate::database::Dialect;
 use crate::etcd::Leaf;
 use crate::etcd::record::{self, EtcdRecord, RecordKey, RecordKind};
 

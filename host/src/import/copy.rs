@@ -6,10 +6,15 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use bbs_database::{Row, StatementResult, Transaction, bulk, of_few_lengths};
 use bbs_lens::TableBuilder;
 use bbs_lens::layout::schema::Sealing;
 use bbs_lens::layout::values::Value;
 use bbs_proto::models::DesiredLrpSchedulingInfo;
+use bbs_units::Measure;
+use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
+use bbs_work::pauses;
+use bbs_work::progress::Counted;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
 
@@ -22,17 +27,12 @@ use super::survey::{
     ALONE_RUN, ALONE_SCHEDULING, KeyOrder, Survey, classified, classifier, run_info_key,
 };
 use super::{ImportError, VERSION};
-use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{Row, StatementResult, Transaction, bulk, of_few_lengths};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{self, Context, ForeignRecord, IMPORT, IMPORT_RUN, MigrateError, fault};
-use crate::pauses;
-use crate::progress::Counted;
-use crate::rows::{self, Measure};
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
 /// Whatever the time that it takes: no client waits for the tables that an import fills.
@@ -243,7 +243,7 @@ impl Filler<'_> {
         let mut found: HashMap<_, _> = in_batch.collect();
         let mut reader = self.context.database.read().await?;
         for chunk in guids.collect::<Vec<_>>().chunks(CHUNK) {
-            let length = rows::text_length(["leaf"].into_iter()).expect("one column");
+            let length = bbs_units::text_length(["leaf"].into_iter()).expect("one column");
             let mut select = Query::select();
             select
                 .column("process_guid")
@@ -475,7 +475,7 @@ impl Filler<'_> {
         let measure = Measure::Bytes {
             most: self.context.tuning.batch_bytes,
         };
-        let found = rows::next_units(
+        let found = bbs_units::next_units(
             &mut tx,
             &[&migrate::import_run()],
             None,

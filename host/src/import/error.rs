@@ -1,9 +1,9 @@
 //! Why an import did not happen, and what to do about it.
 
+use bbs_database::{DatabaseError, SqlError, StatementError, is_transient, is_unique_violation};
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::report::{ImportReport, LeftOut};
-use crate::database::{DatabaseError, SqlError, StatementError, is_transient, is_unique_violation};
 use crate::etcd::client::EtcdError;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;

@@ -1,6 +1,7 @@
 //! Records of etcd as rows of [`super::VERSION`]. Owns the mapping of fields to columns, and what a
 //! column cannot hold.
 
+use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::TableBuilder;
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
@@ -13,8 +14,7 @@ use bbs_proto::models::{
 };
 use prost::Message;
 
-use crate::database::Dialect;
-use crate::rows::{Capacity, OwnedValue, TableRows};
+use bbs_units::{Capacity, OwnedValue, TableRows};
 
 /// Never: the largest time.
 const FOREVER_NS: i64 = i64::MAX;

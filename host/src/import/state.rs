@@ -1,11 +1,11 @@
 //! The import in the database: `bbs_import` has one row, from the first write of an import on.
 
+use bbs_database::{Database, StatementResult, Transaction, schema, sql, upsert};
 use serde::Serialize;
 
 use super::ImportError;
 use super::fingerprint::StoreFingerprint;
 use super::report::ImportReport;
-use crate::database::{Database, StatementResult, Transaction, schema, sql, upsert};
 use crate::migrate::IMPORT;
 
 /// How far an import is.

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use bbs_work::progress::Counted;
 use futures_util::{Stream, StreamExt, pin_mut};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
@@ -16,7 +17,6 @@ use crate::etcd::Leaf;
 use crate::etcd::client::{EtcdClient, EtcdError, View};
 use crate::etcd::record::{EtcdRecord, RecordKind, StoreLayout, StoreVersion, VersionNode, judge};
 use crate::migrate::{Context, MigrateError, RefusedUnits, layout_history};
-use crate::progress::Counted;
 
 /// Batches of leaves that are decoded at once.
 const DECODERS: usize = 2;

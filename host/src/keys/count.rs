@@ -1,12 +1,12 @@
 //! Counts of sealed texts by label. The label is read from the header, so nothing is decrypted.
 //! Owns the counting; `status` and `rotation` interpret the counts.
 
+use bbs_database::{Database, StatementResult, Transaction};
 use bbs_encryption::header::LabelPrefixes;
 use futures_util::TryStreamExt;
 
 use super::tables::SealedTable;
 use super::{KeysError, LabelCounts, SealedScope, statement};
-use crate::database::{Database, StatementResult, Transaction};
 
 /// Counts everything sealed, place by place. The `expected` labels are counted by the database;
 /// only headers of other texts are read.

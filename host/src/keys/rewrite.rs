@@ -5,23 +5,23 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_database::{Dialect, SqlError, StatementResult};
 use bbs_encryption::Keyring;
 use bbs_encryption::header::LabelPrefixes;
 use bbs_lens::layout::values::Value;
+use bbs_units::UnitKey;
+use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
+use bbs_work::pauses;
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
 use futures_util::TryStreamExt;
 use tokio::task::JoinError;
 
 use super::row::{ResealedRow, StaleRow, Unreadable};
 use super::tables::SealedTable;
 use super::{KeysError, RotationContext, state, statement};
-use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{Dialect, SqlError, StatementResult};
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
-use crate::pauses;
-use crate::progress::Progress;
-use crate::rows::UnitKey;
-use crate::throttle::Throttle;
 
 /// The most examples that are kept; the count includes all.
 const EXAMPLES: usize = 10;

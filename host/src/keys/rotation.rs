@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
+use bbs_database::{Database, StatementResult, Transaction, schema};
 use bbs_encryption::Keyring;
+use bbs_units::UnitKey;
+use bbs_work::progress::Counted;
 
 use super::rewrite::{self, RewriteSummary};
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
 use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
-use crate::database::{Database, StatementResult, Transaction, schema};
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
-use crate::progress::Counted;
-use crate::rows::UnitKey;
 
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

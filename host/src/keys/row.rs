@@ -2,7 +2,7 @@
 
 use bbs_encryption::{EncryptionError, Keyring, header};
 
-use crate::rows::UnitKey;
+use bbs_units::UnitKey;
 
 /// A row as it was read, with at least one text that is not under the active key.
 #[derive(Debug)]

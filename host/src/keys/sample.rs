@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_database::{Database, StatementResult, Transaction, schema};
 use bbs_encryption::header::{identity, label_of};
 use bbs_encryption::{EncryptionError, Keyring};
 use bbs_lens::layout::schema::Sealing;
@@ -17,7 +18,6 @@ use serde::Serialize;
 
 use super::tables::SealedTable;
 use super::{KeysError, SealedScope, state, statement};
-use crate::database::{Database, StatementResult, Transaction, schema};
 
 /// Rows sampled at each end of a table. Cheap, and enough that single damaged records do not look
 /// like a wrong key.

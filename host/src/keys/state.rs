@@ -4,14 +4,14 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::{StatementResult, Transaction, schema, sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{ColumnType, Table};
+use bbs_units::UnitKey;
 
 use super::KeysError;
 use super::tables::SealedTable;
-use crate::database::{StatementResult, Transaction, schema, sql, upsert};
 use crate::migrate::own_table;
-use crate::rows::UnitKey;
 
 const LABEL: &str = "encryption_key_label";
 const ROTATION: &str = "bbs_key_rotation";

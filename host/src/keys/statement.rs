@@ -4,8 +4,11 @@
 
 use std::iter::repeat;
 
+use bbs_database::bulk::{MOST_VALUES_SQLITE, rows_of_statement};
+use bbs_database::{Dialect, Sql, sql};
 use bbs_encryption::header::{HEADER_LENGTH, LabelPrefixes};
 use bbs_lens::layout::values::Encoding;
+use bbs_units::{UnitKey, within};
 use sea_query::{
     Alias, ArrayType, Asterisk, CaseStatement, CommonTableExpression, Cond, Expr, ExprTrait, Func,
     FunctionCall, Order, SelectStatement, UpdateStatement, Value, Values,
@@ -13,9 +16,6 @@ use sea_query::{
 
 use super::row::ResealedRow;
 use super::tables::SealedTable;
-use crate::database::bulk::{MOST_VALUES_SQLITE, rows_of_statement};
-use crate::database::{Dialect, Sql, sql};
-use crate::rows::{UnitKey, within};
 
 fn column(name: &str) -> Expr {
     Expr::col(Alias::new(name))
@@ -333,10 +333,11 @@ fn update_one(table: &SealedTable, row: &ResealedRow) -> UpdateStatement {
 
 #[cfg(test)]
 mod tests {
+    use bbs_database::IntoStatement;
+    use bbs_units::KeyColumn;
+
     use super::super::row::ResealedText;
     use super::*;
-    use crate::database::IntoStatement;
-    use crate::rows::KeyColumn;
 
     const DIALECTS: [Dialect; 3] = [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql];
 

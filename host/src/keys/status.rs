@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::Database;
 use bbs_encryption::Keyring;
 use serde::Serialize;
 
@@ -10,7 +11,6 @@ use super::count;
 use super::sample::{WrongKey, wrong_keys};
 use super::state::{self, RotationState};
 use super::{KeysError, LabelCounts, SealedScope};
-use crate::database::Database;
 
 /// The state of the keys, for operators.
 #[derive(Debug, Clone, PartialEq, Serialize)]

@@ -3,7 +3,7 @@
 
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
 
-use crate::rows::KeyColumn;
+use bbs_units::KeyColumn;
 
 /// A table with sealed columns. Rows are addressed by the whole primary key.
 #[derive(Debug, Clone, PartialEq, Eq)]

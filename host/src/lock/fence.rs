@@ -14,16 +14,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
+use bbs_database::{
+    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows,
+    first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
+};
 use bbs_lens::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
 
-use crate::database::{
-    Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows,
-    first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
-};
-use crate::pauses;
+use bbs_work::pauses;
 
 /// Holds the token of the newest master: one row, in Galera one per concurrent transaction.
 pub const FENCE_TABLE: &str = "bbs_fence";
@@ -470,8 +470,9 @@ fn first_token() -> i64 {
 
 #[cfg(test)]
 mod tests {
+    use bbs_database::Address;
+
     use super::*;
-    use crate::database::Address;
 
     async fn database() -> (tempfile::TempDir, Database) {
         let folder = tempfile::tempdir().unwrap();

@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use super::LockLost;
 use super::holder::Holder;
-use crate::files;
 
 /// The lock, held until it is dropped.
 #[derive(Debug)]
@@ -40,7 +39,7 @@ impl FileLock {
     /// # Errors
     /// The file cannot be opened or does not support locks.
     pub fn try_take(path: &Path) -> Result<Option<Self>, FileLockError> {
-        let file = files::private()
+        let file = bbs_files::private()
             .create(true)
             .truncate(false)
             .write(true)
@@ -50,7 +49,7 @@ impl FileLock {
                 source,
             })?;
         // A user who can open the file can hold its lock.
-        files::make_private(path);
+        bbs_files::make_private(path);
         match file.try_lock() {
             Ok(()) => Ok(Some(Self {
                 file,
@@ -80,7 +79,7 @@ impl FileLock {
     /// The holder, described for operators. A process that has released the lock and goes on is
     /// named until another one takes it.
     pub fn holder(path: &Path) -> Option<String> {
-        Holder::describe(&files::read_text(path).ok()?)
+        Holder::describe(&bbs_files::read_text(path).ok()?)
     }
 
     /// Waits for the lock, retrying at each interval.

@@ -8,6 +8,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_database::{
+    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Server,
+    SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
+    schema, sql,
+};
 use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -16,11 +21,6 @@ use super::holder::Holder;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::{Clock, SystemClock};
 use crate::config;
-use crate::database::{
-    Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Server,
-    SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
-    schema, sql,
-};
 
 /// The table that holds the lease, in one row.
 pub const LEASE_TABLE: &str = "bbs_lease";

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_database::{ConnectionCheck, Database};
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -13,7 +14,6 @@ use super::LockPurpose;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::SystemClock;
 use crate::config;
-use crate::database::{ConnectionCheck, Database};
 use crate::locket::messages::{
     FetchRequest, FetchResponse, LockRequest, LockResponse, LocketAnswer, ReleaseRequest,
     ReleaseResponse, Resource, TypeCode,

@@ -6,13 +6,13 @@ use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_database::ConnectionCheck;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
 
 use super::LockLost;
 use crate::clock::Clock;
-use crate::database::ConnectionCheck;
 
 pub(super) type Failure = Box<dyn Error + Send + Sync>;
 
@@ -153,9 +153,10 @@ mod tests {
     use std::future::pending;
     use std::sync::Mutex;
 
+    use bbs_database::{Address, Database};
+
     use super::*;
     use crate::clock::SystemClock;
-    use crate::database::{Address, Database};
 
     const TTL: Duration = Duration::from_secs(12);
 

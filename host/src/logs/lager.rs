@@ -9,6 +9,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use bbs_work::causes::with_causes;
 use serde_json::{Map, Value};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
@@ -19,7 +20,6 @@ use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
 use super::line::{LagerLine, Severity};
 use super::{FATAL, LineWriter, Redactor};
-use crate::causes::with_causes;
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
 

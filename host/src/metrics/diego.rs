@@ -18,7 +18,7 @@ pub use points::{Point, Points, Quantity};
 pub(super) use prometheus::Diego;
 pub use requests::AdvancedRoutes;
 
-use crate::database::Database;
+use bbs_database::Database;
 use requests::RequestCounters;
 
 /// Bounds the memory for cells; far above the cells of any Diego.

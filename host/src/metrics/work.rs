@@ -8,8 +8,8 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use crate::progress::{Progress, Snapshot, Wait};
-use crate::throttle::{Throttle, ThrottleSettings};
+use bbs_work::progress::{Progress, Snapshot, Wait};
+use bbs_work::throttle::{Throttle, ThrottleSettings};
 
 const REASONS: [(&str, Wait); 4] = [
     ("lock", Wait::Lock),

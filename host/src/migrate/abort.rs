@@ -1,12 +1,12 @@
 //! Giving up a migration that has begun, in either direction: the database stays at its version,
 //! and the copies are removed. Only before the cut-over, up to which the tables are as they were.
 
+use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::state::{self, Phase, Underway};
 use super::{Context, MigrateError, RunState, cut_over, residue, runs, undo_abandoned};
-use crate::database::StatementResult;
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.

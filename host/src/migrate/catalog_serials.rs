@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use bbs_database::{Database, StatementResult, Transaction, schema, sql, upsert};
+
 use super::own_tables::{CATALOG_SERIAL, catalog_serial};
 use super::{MigrateError, state};
-use crate::database::{Database, StatementResult, Transaction, schema, sql, upsert};
 use crate::lock::fence::Fence;
 
 /// The remembered serials, by the name of the catalog.

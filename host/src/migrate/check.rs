@@ -7,10 +7,16 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_database::Transaction;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::transform::RunArguments;
 use bbs_lens::{Arguments, ComposeError, Residue};
+use bbs_units::{Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey, WantedColumns};
+use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
+use bbs_work::pauses;
+use bbs_work::progress::Counted;
+use bbs_work::throttle::Throttle;
 use serde::Serialize;
 use uuid::Uuid;
 
@@ -18,12 +24,6 @@ use super::look::check_ends;
 use super::readable::check_keys;
 use super::state::{self, current_of};
 use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
-use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::Transaction;
-use crate::pauses;
-use crate::progress::Counted;
-use crate::rows::{self, Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey, WantedColumns};
-use crate::throttle::Throttle;
 use round_trip::{Loss, RoundTrip};
 
 /// The units that are named for one reason; the others are counted.
@@ -261,7 +261,7 @@ async fn read_group(
     found: ReadBatches<WholeUnits>,
 ) -> Result<(), MigrateError> {
     let sources = work.sources(group);
-    let wanted = rows::whole(sources.iter().copied());
+    let wanted = bbs_units::whole(sources.iter().copied());
     let (mut after, mut fitting) = (None, u64::MAX);
     loop {
         let most = found.next_size().await.min(fitting);
@@ -292,7 +292,7 @@ async fn read_units(
     let limits = context.tuning.limits();
     let mut reader = context.database.read().await?;
     let Bounds { units, .. } =
-        rows::next_units(&mut reader, sources, after, most, Measure::Keys).await?;
+        bbs_units::next_units(&mut reader, sources, after, most, Measure::Keys).await?;
     if units.is_empty() {
         return Ok(None);
     }
@@ -301,7 +301,7 @@ async fn read_units(
         units: &units,
         is_shared: true,
     };
-    let loaded = rows::load_range(&mut reader, &work.originals, wanted, range, limits).await?;
+    let loaded = bbs_units::load_range(&mut reader, &work.originals, wanted, range, limits).await?;
     let mut batch = loaded.batch;
     let fitting = context
         .tuning
@@ -401,7 +401,7 @@ impl Walk {
                 Ok(taken) => taken,
                 Err(fault) if fault.is_of_module() => return Err(fault.into()),
                 Err(_) => {
-                    let halves = rows::halves(step.round_trip.source(), &source, &unused);
+                    let halves = bbs_units::halves(step.round_trip.source(), &source, &unused);
                     return Ok(halves.map(|(batch, left)| (number, batch, left)).into());
                 }
             };

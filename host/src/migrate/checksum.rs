@@ -2,16 +2,16 @@
 //! copies are verified against. The copier keeps one sum for each table. Each write of a client
 //! adds a row of its own beside it, so that writers do not wait for the copier's row.
 
+use bbs_database::{Row, StatementResult, Transaction, sql, upsert};
 use bbs_encryption::{EncryptionError, Keyring};
 use bbs_lens::Provenance;
 use bbs_lens::layout::values::Value;
+use bbs_units::TableRows;
+use bbs_units::digest::{from_hex, to_hex};
 use sha2::{Digest, Sha256};
 
 use super::MigrateError;
 use super::plan::TablePlan;
-use crate::database::{Row, StatementResult, Transaction, sql, upsert};
-use crate::rows::digest::{from_hex, to_hex};
-use crate::rows::{self, TableRows};
 
 /// A checksum of rows that does not depend on their order: the sum of the digests of the rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Checksum {
         {
             let mut failed = None;
             let values = &rows.columns[&column.name];
-            let opened = rows::opened(values, count, keyring, |_, fault| {
+            let opened = bbs_units::opened(values, count, keyring, |_, fault| {
                 failed = failed.take().or(Some(fault))
             });
             if let Some(fault) = failed {

@@ -1,15 +1,15 @@
 //! Units in the copies, before the copies replace the originals: their removal, with what is
 //! recorded about their rows.
 
+use bbs_database::{StatementResult, Transaction};
+use bbs_units::{ByteLimits, RowLock, UnitKey, WantedColumns, residue};
 use sea_query::{Alias, Query};
 
 use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::{Strategy, TablePlan};
 use super::quarantine::{self, RefusedUnit};
 use super::{Context, Job, MigrateError};
-use crate::database::{StatementResult, Transaction};
 use crate::lock::fence::Fence;
-use crate::rows::{self, ByteLimits, RowLock, UnitKey, WantedColumns, residue};
 
 /// Removes a unit from a copy and returns its rows there. They are read with the lock with which
 /// they are changed: otherwise MySQL grants the transaction a weaker lock on the table first, and a
@@ -28,7 +28,7 @@ pub(super) async fn remove(
         .map(|(column, _)| column.name.clone())
         .collect();
     let wanted = WantedColumns::from([(name.clone(), columns)]);
-    let mut stored = rows::load(
+    let mut stored = bbs_units::load(
         tx,
         &job.copies,
         &wanted,
@@ -51,7 +51,7 @@ pub(super) async fn remove(
     let mut delete = Query::delete();
     delete
         .from_table(Alias::new(plan.staged(job.to)))
-        .and_where(rows::is_unit(&plan.table, &keys[0], tx.dialect()));
+        .and_where(bbs_units::is_unit(&plan.table, &keys[0], tx.dialect()));
     tx.execute(&delete).await.about("rows of a copy")?;
     Ok(CopiedRows {
         rows: count,

@@ -2,7 +2,7 @@
 //! residue and the cursor are written in one fenced transaction, so a crash leaves whole batches
 //! only. Units that have rows come first, then those of which only residue is left.
 //!
-//! The units of a group are read, transformed and written in batches, as [`crate::batches`] runs
+//! The units of a group are read, transformed and written in batches, as [`bbs_work::batches`] runs
 //! them.
 
 mod reader;
@@ -10,6 +10,11 @@ mod reader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use bbs_database::{SqlError, bulk, refusal, upsert};
+use bbs_units::residue;
+use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
+use bbs_work::pauses;
+use bbs_work::progress::Counted;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::checksum::{self, Checksum, CopiedRows};
@@ -18,12 +23,7 @@ use super::transform::{TransformedBatch, transform};
 use super::{
     Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
 };
-use crate::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
-use crate::database::{SqlError, bulk, refusal, upsert};
 use crate::lock::fence::Fence;
-use crate::pauses;
-use crate::progress::Counted;
-use crate::rows::{self, residue};
 use reader::{BatchReader, CopyBatch, GroupPass, Pass};
 
 /// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
@@ -320,7 +320,8 @@ async fn write_batch(
             let but_for = batch.transformed.refused.iter().map(|refused| &refused.key);
             let target = plan.staged(job.to);
             let copied =
-                rows::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for).await;
+                bbs_units::copy_range(&mut tx, (source, &target), &plan.columns, range, but_for)
+                    .await;
             let copied = CopiedRows {
                 rows: copied.map_err(plan.failed())?,
                 checksum: Checksum::default(),

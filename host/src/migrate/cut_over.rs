@@ -10,7 +10,11 @@
 use std::collections::BTreeSet;
 
 use backon::BackoffBuilder;
+use bbs_database::schema::{self, PhysicalTable};
+use bbs_database::{Dialect, StatementResult, Transaction, sql};
 use bbs_lens::layout::schema::Layout;
+use bbs_work::pauses;
+use bbs_work::progress::Wait;
 
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
@@ -19,11 +23,7 @@ use super::{
     Context, Job, LinePair, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs,
     statements, unindexable,
 };
-use crate::database::schema::{self, PhysicalTable};
-use crate::database::{Dialect, StatementResult, Transaction, sql};
 use crate::lock::fence::{Fence, FenceError};
-use crate::pauses;
-use crate::progress::Wait;
 
 /// Builds the indexes of the copies that they do not have yet before the names change, where that
 /// can be done ahead.

@@ -3,19 +3,19 @@
 
 use std::sync::Arc;
 
+use bbs_database::schema::{AttachedObject, ReadBackError};
+use bbs_database::{
+    DatabaseError, SqlError, StatementError, is_not_at_once, is_outage, is_refused_row,
+    is_transient,
+};
 use bbs_encryption::EncryptionError;
 use bbs_lens::layout::history::LayoutError;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::{ComposeError, LensError};
+use bbs_units::{RowsError, UnitKey, Unstorable, residue};
+use bbs_work::causes::with_causes;
 
-use crate::causes::with_causes;
-use crate::database::schema::{AttachedObject, ReadBackError};
-use crate::database::{
-    DatabaseError, SqlError, StatementError, is_not_at_once, is_outage, is_refused_row,
-    is_transient,
-};
 use crate::lock::fence::FenceError;
-use crate::rows::{RowsError, UnitKey, Unstorable, residue};
 
 /// Why a migration, or a command about one, failed.
 #[derive(Debug, thiserror::Error)]

@@ -3,6 +3,8 @@
 //! and what this user may not do. Every entry that migrates calls it, and so do `status` and
 //! `plan`, so that they promise what a start keeps. Reads only.
 
+use bbs_database::schema::{self, AttachedObject, PhysicalTable};
+use bbs_database::{Dialect, StatementResult, Transaction};
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
@@ -10,8 +12,6 @@ use bbs_lens::layout::schema::{Column, Index, Table};
 use super::plan::{Strategy, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, LinePair, MigrateError, Work, fresh, same_schema, state};
-use crate::database::schema::{self, AttachedObject, PhysicalTable};
-use crate::database::{Dialect, StatementResult, Transaction};
 
 /// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner
 /// of the database has added.

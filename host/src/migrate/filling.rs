@@ -2,12 +2,12 @@
 //! caller fills them, and then the database gets that version. Owns which tables are dropped
 //! before; the rows are the caller's.
 
+use bbs_database::{StatementResult, Transaction, schema, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 
 use super::lock_waits::change_schema;
 use super::{Context, MigrateError, fresh, layout_history, state};
-use crate::database::{StatementResult, Transaction, schema, upsert};
 use crate::lock::fence::Fence;
 
 /// What the tables may have when they are created anew.

@@ -1,11 +1,11 @@
 //! The state of a database, from which a start is decided: its version, and how it came there.
 //! Reads only.
 
+use bbs_database::{Database, SqlError, StatementResult, Transaction, sql};
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::decide::Found;
 use super::{MigrateError, runs, state};
-use crate::database::{Database, SqlError, StatementResult, Transaction, sql};
 
 /// What the database says of its version. Reads only.
 ///

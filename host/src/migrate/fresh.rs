@@ -6,15 +6,15 @@
 //! catalogs, since an older catalog is no safer for new records; and so does the key label, since
 //! no sealed record is left. Tables that are not of the catalog are left alone.
 
+use bbs_database::{StatementResult, Transaction, schema, sql};
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_units::residue;
 use sea_query::Cond;
 
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
 use super::{Context, MigrateError, removal, state};
-use crate::database::{StatementResult, Transaction, schema, sql};
 use crate::lock::fence::Fence;
-use crate::rows::residue;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
 const HEALTH_CHECK: &str = "bbs_health_check";

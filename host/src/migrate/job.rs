@@ -6,21 +6,21 @@ use std::sync::Arc;
 
 use tokio::sync::OnceCell;
 
+use bbs_database::{Dialect, ServerKind, Transaction};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Layout, Table};
 use bbs_lens::{Arguments, ComposeError, Lens, Residue};
+use bbs_units::digest::to_hex;
+use bbs_units::{Place, RowsError, UnitBatch, WantedColumns};
+use bbs_work::log_sampling::LineLimit;
 use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
 use super::state::{Phase, Underway};
 use super::{Context, MigrateError, RefusedUnits, Tuning, online, state, unit_locks};
-use crate::database::{Dialect, ServerKind, Transaction};
-use crate::log_sampling::LineLimit;
-use crate::rows::digest::to_hex;
-use crate::rows::{self, Place, RowsError, UnitBatch, WantedColumns};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;
@@ -152,7 +152,7 @@ impl Work {
         }
         loop {
             let names = batch.names();
-            match rows::residue::load(tx, &self.keyring, &self.lens.returning, &names).await {
+            match bbs_units::residue::load(tx, &self.keyring, &self.lens.returning, &names).await {
                 Err(fault) if fault.is_of_several_units() => {
                     let first: Vec<_> = (0..names.len() / 2).collect();
                     *batch = batch.only(&self.lens.source, &first);

@@ -1,6 +1,8 @@
 //! The layout changes of a migration as SQL, for an operator who reviews them: in the order in
 //! which a host runs them on this database, or would run them on one of another kind. Reads only.
 
+use bbs_database::schema::{self, PhysicalTable, TableOptions};
+use bbs_database::{Dialect, ServerKind, SqlError, StatementResult, Transaction};
 use bbs_lens::Lens;
 use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
@@ -8,8 +10,6 @@ use serde::Serialize;
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced};
 use super::{Context, LinePair, MigrateError, found, residue, state, statements};
-use crate::database::schema::{self, PhysicalTable, TableOptions};
-use crate::database::{Dialect, ServerKind, SqlError, StatementResult, Transaction};
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use bbs_database::Transaction;
+use bbs_database::schema::{self, PhysicalTable};
 use bbs_lens::layout::history::{Additions, LayoutHistory, Way};
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 use super::state::{self, HistoryLine};
 use super::{Context, MigrateError, found, layout_history};
-use crate::database::Transaction;
-use crate::database::schema::{self, PhysicalTable};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the
 /// catalog has inserted migrations.

@@ -3,13 +3,13 @@
 //! grow. Owns what an operator learns meanwhile.
 
 use backon::Retryable;
+use bbs_database::lock_holders;
+use bbs_work::causes::with_causes;
+use bbs_work::pauses;
+use bbs_work::progress::Wait;
 
 use super::{Context, MigrateError};
-use crate::causes::with_causes;
-use crate::database::lock_holders;
 use crate::lock::fence::Fence;
-use crate::pauses;
-use crate::progress::Wait;
 
 /// The sessions that hold locks on the tables, for a message.
 pub async fn holders(context: &Context) -> String {

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_database::Transaction;
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
@@ -11,7 +12,6 @@ use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
 use super::state::{self, Phase};
 use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, residue};
-use crate::database::Transaction;
 
 /// What a start with this intent may do.
 ///

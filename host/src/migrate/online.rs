@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 pub(super) use dual_write::CopyWriter;
 
+use bbs_database::Dialect;
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::copy::UnitBudget;
@@ -20,7 +21,6 @@ use super::{
     Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, cut_over, decided,
     start_over, state, steps,
 };
-use crate::database::Dialect;
 use crate::lock::fence::Fence;
 use crate::store;
 

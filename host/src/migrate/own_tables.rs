@@ -4,9 +4,9 @@
 
 use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 
-use crate::rows::residue;
+use bbs_units::residue;
 
-pub(super) use crate::rows::residue::TABLE as RESIDUE;
+pub(super) use bbs_units::residue::TABLE as RESIDUE;
 /// The import of an etcd store, and the halves of its desired LRPs whose other half has not been
 /// read yet.
 pub const IMPORT: &str = "bbs_import";

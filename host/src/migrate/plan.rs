@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::schema::{self, ColumnChange};
+use bbs_database::{Dialect, ServerKind, SqlError};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{Leg, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use bbs_lens::transform::Transform;
 use bbs_lens::{Composed, Lens, Provenance};
+use bbs_units::{BatchColumn, TableRows};
 use serde::Serialize;
 
 use super::MigrateError;
-use crate::database::schema::{self, ColumnChange};
-use crate::database::{Dialect, ServerKind, SqlError};
-use crate::rows::{self, BatchColumn, TableRows};
 
 /// How a table gets to the target.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -141,7 +141,7 @@ impl TablePlan {
             };
             rows.columns.insert(
                 column.name.clone(),
-                rows::sealed(values, count, column, keyring),
+                bbs_units::sealed(values, count, column, keyring),
             );
         }
         rows

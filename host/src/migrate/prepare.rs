@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bbs_database::schema::{self, TableOptions};
+use bbs_database::{StatementResult, Transaction};
 use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
@@ -12,8 +14,6 @@ use super::{
     Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue,
     runs, same_schema,
 };
-use crate::database::schema::{self, TableOptions};
-use crate::database::{StatementResult, Transaction};
 use crate::lock::fence::Fence;
 
 /// Records the target. The second value says whether an earlier copy is resumed: only one of the

@@ -20,10 +20,13 @@ mod unreadable;
 
 use std::collections::BTreeMap;
 
+use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
 use bbs_encryption::Keyring;
 use bbs_lens::LensError;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_units::digest::digest_of;
+use bbs_units::{ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
@@ -31,10 +34,7 @@ use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
 use super::removal::{self, Pieces};
 use super::state::{exists, signed};
 use super::{Context, MigrateError, RefusedUnits, Work, fault};
-use crate::database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
 use crate::lock::fence::Fence;
-use crate::rows::digest::digest_of;
-use crate::rows::{self, ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
@@ -199,10 +199,10 @@ async fn whole_unit(
     group: usize,
     key: &UnitKey,
 ) -> Result<UnitBatch, MigrateError> {
-    let wanted = rows::whole(work.sources(group));
+    let wanted = bbs_units::whole(work.sources(group));
     let key = std::slice::from_ref(key);
     let (lock, limits) = (RowLock::None, ByteLimits::NONE);
-    Ok(rows::load(tx, &work.originals, &wanted, key, lock, limits).await?)
+    Ok(bbs_units::load(tx, &work.originals, &wanted, key, lock, limits).await?)
 }
 
 /// A pending entry that has no row.
@@ -659,7 +659,7 @@ async fn settle_piece(
             let mut delete = Query::delete();
             delete
                 .from_table(Alias::new(&table.name))
-                .and_where(rows::is_unit(table, &key, tx.dialect()));
+                .and_where(bbs_units::is_unit(table, &key, tx.dialect()));
             tx.execute(&delete).await.about(QUARANTINE)?;
         }
     }

@@ -3,16 +3,16 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::{Dialect, StatementResult, Transaction, is_denied, schema};
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Layout, Table};
 use bbs_lens::layout::values::Encoding;
+use bbs_units::{RECORD_VERSION, key_columns};
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 
 use super::state::exists;
 use super::{MigrateError, Work};
-use crate::database::{Dialect, StatementResult, Transaction, is_denied, schema};
-use crate::rows::{RECORD_VERSION, key_columns};
 
 /// The most characters of a key in a message.
 const VALUE_CHARACTERS: i64 = 100;

@@ -3,13 +3,13 @@
 //! end. Owns the bounds, and the removal of rows; which rows are not needed any more is decided by
 //! the callers, and recorded before the first of them is removed.
 
+use bbs_database::{SqlError, StatementResult, Transaction};
 use bbs_lens::layout::schema::{ColumnType, Table};
+use bbs_units::{KeyColumn, UnitKey, UnitPage, UnitSource, select_units};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Query};
 
 use super::MigrateError;
-use crate::database::{SqlError, StatementResult, Transaction};
 use crate::lock::fence::Fence;
-use crate::rows::{KeyColumn, UnitKey, UnitPage, UnitSource, select_units};
 
 /// The most keys whose rows are changed in one transaction.
 const MOST_KEYS: u64 = 500;

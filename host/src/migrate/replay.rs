@@ -3,18 +3,18 @@
 
 use std::sync::Arc;
 
+use bbs_database::Transaction;
 use bbs_lens::Arguments;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use bbs_units::{Passage, residue};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use super::lines::LinePair;
 use super::quarantine::{self, QuarantineEntry};
 use super::{Context, MigrateError, Work, state};
-use crate::database::Transaction;
-use crate::rows::{Passage, residue};
 
 /// The result of a replay.
 #[derive(Debug)]

@@ -1,22 +1,21 @@
 //! Which residue a migration gives back, and its removal once the migration in the other direction
-//! has used it. The entries themselves are `rows::residue`'s.
+//! has used it. The entries themselves are `bbs_units::residue`'s.
 
 use std::collections::BTreeSet;
 
+use bbs_database::{Row, SqlError, StatementResult, Transaction};
 use bbs_lens::LeftTable;
 use bbs_lens::layout::history::{Leg, Way};
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_units::digest::digest_of;
+use bbs_units::residue::left_by;
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
 use super::state::{self, exists, signed};
 use super::{Context, MigrateError, found, lines, removal};
-use crate::database::{Row, SqlError, StatementResult, Transaction};
 use crate::lock::fence::Fence;
-use crate::rows;
-use crate::rows::digest::digest_of;
-use crate::rows::residue::left_by;
 
 /// The versions and tables for which these migrations have left residue.
 pub(super) async fn present(
@@ -119,5 +118,5 @@ pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(
     let recorded = state::recorded_line(&mut reader).await?.up_to(current);
     drop(reader);
     let ran = ran.versions().chain(recorded.versions()).collect();
-    removal::remove(fence, &rows::residue::table(), useless(&ran)).await
+    removal::remove(fence, &bbs_units::residue::table(), useless(&ran)).await
 }

@@ -2,13 +2,13 @@
 //! and release that worked on it last. Owns `bbs_migration_run`. Hosts of releases without that
 //! table leave no row.
 
+use bbs_database::{Row, SqlError, StatementResult, Transaction, sql};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::own_tables::RUN;
 use super::state::{exists, signed};
 use super::{Context, MigrateError};
-use crate::database::{Row, SqlError, StatementResult, Transaction, sql};
 
 /// The most characters of a host's name and of a release that are stored.
 const LONGEST_NAME: usize = 255;

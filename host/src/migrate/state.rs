@@ -3,11 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use bbs_database::schema::{self, exists as table_exists};
+use bbs_database::{Row, SqlError, StatementResult, Transaction, sql, upsert};
 use bbs_lens::Arguments;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::RunArguments;
+use bbs_units::UnitKey;
 use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
@@ -16,11 +19,8 @@ use super::decide::Found;
 use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history, removal};
-use crate::database::schema::{self, exists as table_exists};
-use crate::database::{Row, SqlError, StatementResult, Transaction, sql, upsert};
 use crate::lock::fence::Fence;
-use crate::rows::UnitKey;
-pub(super) use crate::rows::digest::signed;
+pub(super) use bbs_units::digest::signed;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to
 /// another program.
@@ -615,7 +615,7 @@ pub(super) async fn text_bytes(
     table: &str,
     columns: impl Iterator<Item = &str>,
 ) -> Result<u64, MigrateError> {
-    let Some(bytes) = crate::rows::text_length(columns) else {
+    let Some(bytes) = bbs_units::text_length(columns) else {
         return Ok(0);
     };
     let sum = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));

@@ -2,13 +2,13 @@
 //! place, and giving the copies their names. Pure: what the database has is given. Both the steps
 //! that run them and the plan that shows them call this.
 
+use bbs_database::schema::{self, PhysicalTable, TableOptions};
+use bbs_database::{Dialect, ServerKind};
 use bbs_lens::Lens;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Layout};
 
 use super::plan::TablePlan;
-use crate::database::schema::{self, PhysicalTable, TableOptions};
-use crate::database::{Dialect, ServerKind};
 
 /// The name of a replaced table from the cut-over to its removal.
 pub(super) fn aside(table: &str, from: DataVersion) -> String {

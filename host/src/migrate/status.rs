@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::{Database, Transaction, schema};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::Sealing;
 use bbs_lens::transform::Transform;
@@ -17,7 +18,6 @@ use super::state::{self, Phase, Underway};
 use super::{
     Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue,
 };
-use crate::database::{Database, Transaction, schema};
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;

@@ -14,8 +14,9 @@ mod world;
 
 use std::collections::BTreeMap;
 
+use bbs_database::Row;
+
 use super::*;
-use crate::database::Row;
 use line::all;
 use world::TestEngine;
 

@@ -3,14 +3,14 @@
 
 use std::collections::{BTreeMap, HashSet};
 
+use bbs_database::{SqlError, refusal};
 use bbs_lens::Residue;
+use bbs_units::residue::{self, SealedEntry};
+use bbs_units::{Passage, TableRows, UnitBatch, UnitKey};
 
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
 use super::{Job, MigrateError, RefusedUnits};
-use crate::database::{SqlError, refusal};
-use crate::rows::residue::{self, SealedEntry};
-use crate::rows::{self, Passage, TableRows, UnitBatch, UnitKey};
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ impl ReadBatch {
 
     /// Of more than one unit.
     pub(super) fn halves(&self, job: &Job) -> [Self; 2] {
-        rows::halves(&job.lens.source, &self.rows, &self.left).map(|(rows, left)| Self {
+        bbs_units::halves(&job.lens.source, &self.rows, &self.left).map(|(rows, left)| Self {
             rows,
             left,
             refused: Vec::new(),
@@ -115,8 +115,8 @@ impl TransformedBatch {
         let flaw = refusal(source);
         let largest = self.residue.iter().max_by_key(|entry| entry.sealed_bytes());
         let unstorable = match largest.filter(|_| table == residue::TABLE) {
-            Some(entry) => rows::refused_residue(&job.lens, entry.left_by(), &flaw),
-            None => rows::refused_row(&job.lens, table, &flaw),
+            Some(entry) => bbs_units::refused_residue(&job.lens, entry.left_by(), &flaw),
+            None => bbs_units::refused_row(&job.lens, table, &flaw),
         };
         let error = MigrateError::Unstorable {
             unit: key.name(),

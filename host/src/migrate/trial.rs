@@ -2,11 +2,11 @@
 //! because only the server knows. A right that is missing is found before anything is recorded, and
 //! not when hours of copying are over.
 
+use bbs_database::Dialect;
+use bbs_database::schema;
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
 
 use super::{Context, MigrateError};
-use crate::database::Dialect;
-use crate::database::schema;
 use crate::lock::fence::{Fence, FenceError};
 
 /// A table that is there only while something is tried.

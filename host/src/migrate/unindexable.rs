@@ -2,7 +2,9 @@
 //! after compression, and finds one that is larger only when it builds the index over all rows,
 //! without naming the row. Owns the search for their units.
 
+use bbs_database::{Dialect, StatementResult, is_refused_row, schema, sql};
 use bbs_lens::layout::schema::Index;
+use bbs_units::{UnitKey, text_length};
 use sea_query::{Alias, Expr, ExprTrait, Query};
 
 use super::plan::TablePlan;
@@ -10,9 +12,7 @@ use super::quarantine::RefusedUnit;
 use super::transform::TransformedBatch;
 use super::trial::TRIAL;
 use super::{Context, Job, MigrateError, RefusedUnits, copied_units, start_over};
-use crate::database::{Dialect, StatementResult, is_refused_row, schema, sql};
 use crate::lock::fence::Fence;
-use crate::rows::{self, UnitKey, text_length};
 
 /// The length of the indexed texts of a row, in bytes, up to which an entry always fits.
 const ALWAYS_FITS: i64 = 2_000;
@@ -96,11 +96,9 @@ async fn find(
                 .iter()
                 .map(|column| Expr::col(Alias::new(&column.name))),
         );
-        select.from(Alias::new(&staged)).and_where(rows::is_unit(
-            &plan.table,
-            &key,
-            Dialect::Postgres,
-        ));
+        select
+            .from(Alias::new(&staged))
+            .and_where(bbs_units::is_unit(&plan.table, &key, Dialect::Postgres));
         let mut insert = Query::insert();
         insert.into_table(Alias::new(TRIAL)).columns(
             plan.table
@@ -131,7 +129,7 @@ async fn find(
 
 /// The units that have a row with so much indexed text that an entry may not fit.
 async fn units_in_question(
-    tx: &mut crate::database::Transaction,
+    tx: &mut bbs_database::Transaction,
     plan: &TablePlan,
     staged: &str,
 ) -> Result<Vec<UnitKey>, MigrateError> {
@@ -145,7 +143,7 @@ async fn units_in_question(
         text_length(texts.map(String::as_str)).map(|length| length.gt(ALWAYS_FITS))
     });
     match lengths.reduce(|one, other| one.or(other)) {
-        Some(is_long) => Ok(rows::units_where(tx, &plan.table, staged, is_long).await?),
+        Some(is_long) => Ok(bbs_units::units_where(tx, &plan.table, staged, is_long).await?),
         None => Ok(Vec::new()),
     }
 }

@@ -1,11 +1,11 @@
 //! The number of units in the originals. Counting reads every key of a table, so it is done only
 //! where the number is needed.
 
+use bbs_database::{StatementResult, Transaction};
+use bbs_units::{UnitKey, unit_key, within};
 use sea_query::{Alias, Expr, Query, UnionType};
 
 use super::{MigrateError, Work};
-use crate::database::{StatementResult, Transaction};
-use crate::rows::{UnitKey, unit_key, within};
 
 /// Counts the units of a group that have rows, up to one of them.
 pub(super) async fn units(

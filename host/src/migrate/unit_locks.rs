@@ -9,7 +9,7 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::{OwnedRwLockReadGuard, OwnedRwLockWriteGuard, RwLock, oneshot};
 
-use crate::rows::UnitKey;
+use bbs_units::UnitKey;
 
 /// A unit of a group.
 pub(super) type GroupUnit = (usize, UnitKey);

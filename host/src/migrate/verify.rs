@@ -3,7 +3,10 @@
 
 use std::sync::Arc;
 
+use bbs_database::{Dialect, Row, SqlError, StatementResult, Transaction};
 use bbs_lens::{Provenance, TableBuilder};
+use bbs_units::TableRows;
+use bbs_work::progress::Counted;
 use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
 use sea_query::{Alias, Expr, ExprTrait, JoinType, Query, SelectStatement};
@@ -11,9 +14,6 @@ use sea_query::{Alias, Expr, ExprTrait, JoinType, Query, SelectStatement};
 use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
 use super::{Context, Job, MigrateError, quarantine, state};
-use crate::database::{Dialect, Row, SqlError, StatementResult, Transaction};
-use crate::progress::Counted;
-use crate::rows::{self, TableRows};
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
 /// that reaches them.
@@ -150,7 +150,7 @@ fn rows_that_differ(
     let same_key = same_key.map(|(_, copy, original)| copy.clone().eq(original.clone()));
     // The original may have another key, and rows of units that were left out with the same values
     // in the columns of this one.
-    let unit = rows::key_columns(&plan.table);
+    let unit = bbs_units::key_columns(&plan.table);
     let same_unit = raw
         .iter()
         .filter(|(column, ..)| unit.contains(&column.name) && !is_key(&column.name));

@@ -8,6 +8,8 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use bbs_work::causes::with_causes;
+use bbs_work::progress::SERVING;
 use futures_util::FutureExt;
 use futures_util::future::FusedFuture;
 use tokio::sync::oneshot;
@@ -15,12 +17,10 @@ use tokio::sync::oneshot;
 use super::prepared::{check_versions, load};
 use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
-use crate::causes::with_causes;
 use crate::domain::Service;
 use crate::lock::fence::Fence;
 use crate::migrate::online::{Online, Start};
 use crate::migrate::{self, Decision, Found};
-use crate::progress::SERVING;
 use crate::reload::{ReloadReceiver, ReloadReport, ReloadResult};
 use crate::store::Store;
 

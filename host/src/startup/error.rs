@@ -3,14 +3,17 @@
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use bbs_database::DatabaseError;
 use bbs_encryption::KeyringError;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_modules::catalog::CatalogError;
+use bbs_modules::releases::{Release, ReleaseError};
+use bbs_modules::sandbox::SandboxError;
 
 use crate::api;
 use crate::clients::ClientsError;
 use crate::clock::date_and_time;
 use crate::config::ModuleFoldersError;
-use crate::database::DatabaseError;
 use crate::domain::DomainError;
 use crate::http::AccessLogError;
 use crate::import::ImportError;
@@ -19,9 +22,6 @@ use crate::lock::fence::FenceError;
 use crate::lock::{LockError, LockLost};
 use crate::logs::FATAL;
 use crate::migrate::{MigrateError, Reason};
-use crate::modules::catalog::CatalogError;
-use crate::modules::releases::{Release, ReleaseError};
-use crate::modules::sandbox::SandboxError;
 use crate::tls::TlsError;
 
 /// A catalog that is older than one of its name that was used on this database.

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
+use bbs_database::StatementResult;
+use bbs_work::pauses;
 
 use super::{Prepared, StartupError};
-use crate::database::StatementResult;
 use crate::etcd::client::EtcdClient;
 use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState, MarkOutcome};
 use crate::lock::fence::Fence;
 use crate::migrate;
 use crate::migrate::fault;
 use crate::migrate::filling::{self, ExistingRows};
-use crate::pauses;
 
 /// Pause before the first attempt to mark etcd while the API is served.
 const MARK_DELAY: Duration = Duration::from_secs(1);

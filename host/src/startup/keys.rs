@@ -8,6 +8,8 @@ use std::time::Instant;
 use backon::Retryable;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
+use bbs_work::pauses;
+use bbs_work::progress::SERVING;
 
 use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
@@ -15,8 +17,6 @@ use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
 use crate::lock::fence::{Fence, FenceError};
 use crate::migrate::{self, Found};
-use crate::pauses;
-use crate::progress::SERVING;
 
 /// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_work::progress::{Progress, SERVING, Snapshot};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -24,7 +25,6 @@ use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::migrate::online::Start;
 use crate::migrate::{Decision, Reason};
-use crate::progress::{Progress, SERVING, Snapshot};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
 

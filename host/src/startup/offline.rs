@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::Database;
 use bbs_encryption::Keyring;
 
 use super::StartupError;
 use super::listeners::Front;
 use super::prepared::load_modules;
 use crate::config::{Config, ExaminedConfig, RepConfig};
-use crate::database::Database;
 use crate::logs::Redactor;
 
 /// The faults that keep a host with this configuration from starting, whatever the state of its

@@ -5,15 +5,15 @@
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, Retryable};
+use bbs_work::causes::with_causes;
+use bbs_work::pauses;
+use bbs_work::progress::{STOPPED, Wait};
 use tracing::Instrument;
 
 use super::{Prepared, StartupError};
-use crate::causes::with_causes;
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
-use crate::pauses;
-use crate::progress::{STOPPED, Wait};
 use crate::store::{Store, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: a client that needs a unit of the

@@ -3,7 +3,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::database::Database;
+use bbs_database::Database;
 
 /// The most connections of the API, whatever the limit of open files: each takes some tens of KiB.
 const MOST_API: usize = 8192;

@@ -4,16 +4,16 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use bbs_database::{Database, DatabaseError, SqlError, sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_modules::catalog::Catalog;
+use bbs_work::causes::with_causes;
 use tracing::Instrument;
 
 use super::StartupError;
-use crate::causes::with_causes;
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
-use crate::database::{Database, DatabaseError, SqlError, sql, upsert};
 use crate::domain::{DomainError, Service, convergence};
-use crate::modules::catalog::Catalog;
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";

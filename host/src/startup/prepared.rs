@@ -6,12 +6,21 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use bbs_database::Database;
 use bbs_encryption::Keyring;
 use bbs_lens::Lens;
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::transform::Transform;
+use bbs_modules::catalog::Catalog;
+use bbs_modules::releases::{self, Release};
+use bbs_modules::sandbox::{CacheFolders, Limits, Sandbox};
+use bbs_modules::signatures::TrustedKeys;
+use bbs_modules::translate::Translate;
+use bbs_units::RecordVersions;
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
 use tracing::Instrument;
 
 use super::StartupError;
@@ -22,7 +31,6 @@ use crate::api::{self, Api, LINE_END};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, OnUnreadable, shipped_module_cache};
-use crate::database::Database;
 use crate::domain::{Policy, Service};
 use crate::events::Events;
 use crate::http::Gate;
@@ -32,15 +40,7 @@ use crate::migrate::{
     self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Runner,
     ServingQuarantine, Tuning,
 };
-use crate::modules::catalog::Catalog;
-use crate::modules::releases::{self, Release};
-use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
-use crate::modules::translate::Translate;
-use crate::progress::Progress;
-use crate::rows::RecordVersions;
-use crate::signatures::TrustedKeys;
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
-use crate::throttle::Throttle;
 
 /// The parts that exist before the lock is taken; building them detects every fault in files and
 /// configuration. Clones share all but the configuration.

@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::transform::Transform;
+use bbs_modules::catalog::Catalog;
+use bbs_modules::releases;
+use bbs_work::progress::Wait;
 
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
@@ -21,9 +24,6 @@ use crate::import::{Due, ImportError};
 use crate::lock::fence::Fence;
 use crate::lock::{HeldLock, LockError, LockPurpose, MasterLock};
 use crate::migrate::{self, Decision, Intent, Reason};
-use crate::modules::catalog::Catalog;
-use crate::modules::releases;
-use crate::progress::Wait;
 
 /// Far above the time of an examination of a large database.
 const LONGEST_FIRST_LOOK: Duration = Duration::from_secs(10);

@@ -4,12 +4,12 @@ use std::convert::Infallible;
 use std::str::FromStr;
 
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_modules::catalog::Catalog;
+use bbs_modules::releases::{self, ReleaseError};
 
 use super::StartupError;
 use super::takeover::check_version;
 use crate::config::Config;
-use crate::modules::catalog::Catalog;
-use crate::modules::releases::{self, ReleaseError};
 
 /// A data version as an operator names it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -4,15 +4,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use bbs_database::{Database, DatabaseError, Dialect, Transaction};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
+use bbs_units::residue::Places;
+use bbs_units::{Capacity, RECORD_VERSION, RecordVersions};
 use futures_util::future::BoxFuture;
 
 use super::lensed::Lenses;
 use super::{EntityTable, Quarantine, StoreError};
-use crate::database::{Database, DatabaseError, Dialect, Transaction};
-use crate::rows::residue::Places;
-use crate::rows::{Capacity, RECORD_VERSION, RecordVersions};
 
 /// The way in which the store accesses the tables at the present data version.
 #[derive(Debug, Default)]

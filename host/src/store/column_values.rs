@@ -1,13 +1,13 @@
 //! The values that an entity writes into columns. Owns the checks of a value against its column's
 //! capacity and encoding.
 
+use bbs_database::Dialect;
 use bbs_lens::layout::schema::Sealing;
 use bbs_model::bounds::WRITE_BYTES;
 use bbs_model::excerpt;
 use prost::Message;
 
 use super::{EntityTable, StoreError, Writer};
-use crate::database::Dialect;
 
 /// A value to be written, not encrypted yet.
 #[derive(Debug, Clone, PartialEq, Eq)]

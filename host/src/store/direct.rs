@@ -1,7 +1,12 @@
 //! Direct access: rows of a database at the native layout, without transformation. Owns the SQL of
 //! filters, ranges and changes.
 
+use bbs_database::{Dialect, Row, SqlError, Transaction};
 use bbs_encryption::Keyring;
+use bbs_units::{
+    KeyColumn, RowLock, UnitKey, UnitPage, UnitSource, operand, residue, select_units, text_length,
+    within,
+};
 use futures_util::TryStreamExt;
 use sea_query::{
     Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement,
@@ -12,11 +17,6 @@ use super::filter::Filter;
 use super::page::{Key, Listed, PageEnd, Range};
 use super::record::{Projection, SelectedRow};
 use super::{EntityTable, Session, Store, StoreError, failed};
-use crate::database::{Dialect, Row, SqlError, Transaction};
-use crate::rows::{
-    KeyColumn, RowLock, UnitKey, UnitPage, UnitSource, operand, residue, select_units, text_length,
-    within,
-};
 
 /// The readable records of a range.
 pub(super) async fn list<T>(

@@ -5,12 +5,12 @@
 //! NUL on PostgreSQL) matches no row. Other texts are compared as the database does, where a MySQL
 //! collation may ignore case.
 
+use bbs_database::{Dialect, of_few_lengths};
+use bbs_units::operand;
 use sea_query::extension::postgres::PgFunc;
 use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
 
 use super::record::Columns;
-use crate::database::{Dialect, of_few_lengths};
-use crate::rows::operand;
 
 /// MySQL has no list parameters and permits at most 65,535 parameters. Conditions with longer lists
 /// are evaluated in memory.

@@ -16,19 +16,19 @@ use std::sync::Arc;
 
 pub(super) use write::LoadedUnits;
 
+use bbs_database::{Transaction, refused_characters};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Table};
 use bbs_lens::transform::Transform;
 use bbs_lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
-
-use super::{NATIVE, StoreError, TABLES};
-use crate::database::{Transaction, refused_characters};
-use crate::rows::{
-    self, ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey,
+use bbs_units::{
+    ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey,
     WantedColumns, residue,
 };
+
+use super::{NATIVE, StoreError, TABLES};
 
 /// The lenses in both directions between the stored layout and the native one.
 pub struct Lenses {
@@ -194,7 +194,7 @@ impl Lenses {
         columns: Option<(&str, &[&'static str])>,
     ) -> Result<NativeUnits, RowsError> {
         let wanted = self.wanted(group, columns);
-        let stored = rows::load(
+        let stored = bbs_units::load(
             tx,
             &self.place,
             &wanted,

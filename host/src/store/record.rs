@@ -5,15 +5,15 @@ use std::borrow::Cow;
 use std::cell::Cell;
 use std::sync::Arc;
 
+use bbs_database::{Row, SqlError};
 use bbs_encryption::{EncryptionError, Keyring};
 use bbs_lens::layout::schema::Sealing;
 use bbs_model::json::Malformed;
 use bbs_model::{ModificationTag, Text};
+use bbs_units::RowsError;
 use prost::Message;
 
 use super::{EntityTable, StoreError};
-use crate::database::{Row, SqlError};
-use crate::rows::RowsError;
 
 /// Why a record cannot be read.
 #[derive(Debug, thiserror::Error)]

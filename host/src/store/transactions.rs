@@ -1,6 +1,8 @@
 //! Readers and writers: one transaction each. Own the choice of the backend for each operation on
 //! the tables.
 
+use bbs_database::{Dialect, Transaction, sql};
+use bbs_units::RowLock;
 use tokio::sync::OwnedRwLockReadGuard;
 
 use super::access::{Backend, TableAccess};
@@ -10,8 +12,6 @@ use super::lensed::LoadedUnits;
 use super::page::{Key, Listed, Range};
 use super::record::Projection;
 use super::{EntityTable, Session, Store, StoreError, direct, failed};
-use crate::database::{Dialect, Transaction, sql};
-use crate::rows::RowLock;
 
 /// A transaction that reads entities.
 ///

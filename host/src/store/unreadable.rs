@@ -4,6 +4,8 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::Transaction;
+use bbs_work::causes::with_causes;
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 
@@ -12,8 +14,6 @@ use super::filter::Filter;
 use super::page::Key;
 use super::record::RecordReadError;
 use super::{EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks};
-use crate::causes::with_causes;
-use crate::database::Transaction;
 
 /// The most records that are noted at once. Those above are noted when they are met again.
 const MOST_NOTED: usize = 100_000;

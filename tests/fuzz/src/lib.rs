@@ -15,23 +15,23 @@ mod generated;
 #[path = "../../../host/src"]
 mod host {
     pub mod admin;
-    pub mod causes;
-    pub mod files;
-    pub mod printable;
-    pub mod progress;
     pub mod protobuf;
     pub mod reload;
     pub mod shutdown;
-    pub mod signatures;
-    pub mod throttle;
 }
 
 pub use bbs_encryption as encryption;
 pub use bbs_model as model;
 pub use generated::restore;
-pub use host::{
-    admin, causes, files, printable, progress, protobuf, reload, shutdown, signatures, throttle,
-};
+pub use host::{admin, protobuf, reload, shutdown};
+use modules::{module, text, translate};
+
+#[path = "../../../host/modules/src"]
+mod carried {
+    pub mod signatures;
+}
+
+pub use carried::signatures;
 
 /// Reads a command of the admin socket from the bytes that a client sends.
 pub fn read_command(bytes: &[u8]) -> Option<admin::Command> {
@@ -57,12 +57,12 @@ pub fn read_signature(keys: &signatures::TrustedKeys, text: &[u8], content: &[u8
     keys.verify_text(text, claimed).is_ok()
 }
 
-#[path = "../../../host/src/rows"]
+#[path = "../../../host/units/src"]
 pub mod rows {
     pub mod digest;
 }
 
-#[path = "../../../host/src/modules"]
+#[path = "../../../host/modules/src"]
 pub mod modules {
     use std::collections::BTreeMap;
     use std::path::Path;
@@ -79,7 +79,7 @@ pub mod modules {
     mod oci;
     mod releases;
     mod rules;
-    mod text;
+    pub(crate) mod text;
     pub mod translate;
 
     pub mod catalog {
@@ -111,7 +111,7 @@ pub mod modules {
         }
     }
 
-    mod module {
+    pub(crate) mod module {
         /// Why a module cannot be loaded.
         #[derive(Debug, thiserror::Error)]
         #[error("there is no sandbox")]
@@ -282,8 +282,13 @@ pub mod domain {
     pub mod validation;
 }
 
-#[path = "../../../host/src/database"]
-pub mod database {
+// `config::dsn` names the crate of the databases, whose addresses are included here without sqlx.
+extern crate self as bbs_database;
+
+pub use database::{ClientCertificate, Tls};
+
+#[path = "../../../host/database/src"]
+mod database {
     mod address;
 
     pub use address::*;

@@ -50,7 +50,14 @@ fn sentences_and_names_do_not_personify_code() {
 fn type_name_has_one_definition_in_a_crate() {
     let mut problems = Vec::new();
     for folders in [
-        &["host/src", "host/lens/src"][..],
+        &[
+            "host/src",
+            "host/database/src",
+            "host/lens/src",
+            "host/modules/src",
+            "host/units/src",
+            "host/work/src",
+        ][..],
         &["sdk/src"],
         &["host/lens/src", "sdk/contract/src"],
         &["tests/suite", "tests/harness"],

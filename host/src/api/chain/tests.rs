@@ -1,12 +1,10 @@
 //! Gaps, served versions, what a path resolves to at a version, and what a translator may call.
 
+use bbs_modules::translate::{ChangedRecord, TranslatedCall, TranslatedEvent, TranslatorManifest};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 
 use super::*;
-use crate::modules::translate::{
-    ChangedRecord, TranslatedCall, TranslatedEvent, TranslatorManifest,
-};
 
 /// A translator that is not called.
 struct StubTranslator(TranslatorManifest);

@@ -6,6 +6,7 @@ use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::lrp_update::UpdateStatus;
 use bbs_model::task::Task;
 use bbs_model::{Text, TraceId};
+use bbs_modules::translate::ChangedRecord;
 use prost::Message;
 
 use super::definitions::update_status_to;
@@ -14,7 +15,6 @@ use super::{
     proto, tag_to, task_to,
 };
 use crate::events::Event;
-use crate::modules::translate::ChangedRecord;
 
 /// The name of an event on the stream, and its encoded message.
 pub(in crate::api) fn event_to(

@@ -7,8 +7,6 @@ use bbs_client::json::{self, JsonError, JsonMessage};
 use clap::Args;
 use serde_json::Value;
 
-use crate::files;
-
 /// The path that stands for standard input.
 const STANDARD_INPUT: &str = "-";
 
@@ -17,7 +15,7 @@ const STANDARD_INPUT: &str = "-";
 pub(in crate::cli) enum MessageFileError {
     #[error("cannot read {}", .path.display())]
     Read { path: PathBuf, source: io::Error },
-    #[error("standard input has more than {} bytes", files::TEXT_BYTES)]
+    #[error("standard input has more than {} bytes", bbs_files::TEXT_BYTES)]
     TooLarge,
     #[error("{} is not valid JSON; correct it at the place named below", .path.display())]
     Json {
@@ -71,10 +69,10 @@ impl MessageFile {
         let text = if self.is_stdin() {
             standard_input()
         } else {
-            files::read_text(&path)
+            bbs_files::read_text(&path)
         };
         let text = match text {
-            Ok(text) if text.len() as u64 > files::TEXT_BYTES => {
+            Ok(text) if text.len() as u64 > bbs_files::TEXT_BYTES => {
                 return Err(MessageFileError::TooLarge);
             }
             Ok(text) => text,
@@ -100,7 +98,7 @@ fn standard_input() -> io::Result<String> {
     // A byte more, so that one that is too large is noticed.
     io::stdin()
         .lock()
-        .take(files::TEXT_BYTES + 1)
+        .take(bbs_files::TEXT_BYTES + 1)
         .read_to_string(&mut text)?;
     Ok(text)
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use bbs_work::printable;
+
 use crate::cli::output::push_line as line;
 use crate::keys::{KeysStatus, Rotated};
-use crate::printable;
 
 fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
     labels

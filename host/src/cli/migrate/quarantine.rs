@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use bbs_lens::transform::Transform;
+use bbs_modules::Module;
 use clap::{Args, Subcommand};
 
 use super::{ShownArgs, existing};
@@ -16,7 +17,6 @@ use crate::cli::output::details;
 use crate::config::Config;
 use crate::lock::fence::Fence;
 use crate::migrate::{self, Fate, QuarantineEntry, WriteMode};
-use crate::modules::Module;
 use crate::startup::{self, Prepared};
 
 /// List, repair and retry units that a migration could not transform, and rows that a host could

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_work::progress::SERVING;
 
 use super::super::output::push_line as line;
 use super::super::progress::line as progress_line;
@@ -14,7 +15,6 @@ use crate::migrate::{
     Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration,
     RunOutcome, Status, Strategy, TableChange, Trouble,
 };
-use crate::progress::SERVING;
 
 /// The parts of a status beside the state of the database.
 pub(super) struct Beside<'a> {

@@ -4,13 +4,13 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use bbs_work::progress::{Counted, SERVING, STOPPED};
 use clap::Args;
 
 use super::super::output;
 use super::super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
-use crate::progress::{Counted, SERVING, STOPPED};
 
 /// A running host, and the form of its reports.
 #[derive(Debug, Args)]

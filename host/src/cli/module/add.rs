@@ -2,6 +2,9 @@
 
 use std::path::PathBuf;
 
+use bbs_modules::add::{self, Added};
+use bbs_modules::catalog::Catalog;
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use super::insertion_lines;
@@ -9,9 +12,6 @@ use super::sign::signature_line;
 use crate::api::{self, LINE_END};
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
-use crate::modules::add::{self, Added};
-use crate::modules::catalog::Catalog;
-use crate::progress::Progress;
 use crate::startup;
 
 /// Add finished modules to a folder and its catalog.

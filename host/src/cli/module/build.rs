@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
+use bbs_modules::build::{self, BuildRequest, BuiltFolder};
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use super::insertion_lines;
 use super::sign::signature_line;
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
-use crate::modules::build::{self, BuildRequest, BuiltFolder};
-use crate::progress::Progress;
 
 /// Build crates into a folder of modules with its catalog.
 ///

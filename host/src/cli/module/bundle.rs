@@ -2,11 +2,11 @@
 
 use std::path::PathBuf;
 
+use bbs_modules::bundle;
 use clap::{Args, Subcommand};
 
 use super::print_carried;
 use crate::cli::output::OutputForm;
-use crate::modules::bundle;
 
 /// Carry a folder of modules in one file, for sites without a network
 ///

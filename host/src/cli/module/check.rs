@@ -7,15 +7,15 @@ use std::sync::Arc;
 use anyhow::{bail, ensure};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::transform::Transform;
+use bbs_modules::catalog::Catalog;
+use bbs_modules::sandbox::Sandbox;
+use bbs_modules::signatures::TrustedKeys;
+use bbs_modules::translate::Translate;
+use bbs_modules::{Insertions, MigrationModule, Module, TranslatorModule, Trial, trial};
 use clap::Args;
 use serde::Serialize;
 
 use crate::cli::output::OutputForm;
-use crate::modules::catalog::Catalog;
-use crate::modules::sandbox::Sandbox;
-use crate::modules::translate::Translate;
-use crate::modules::{Insertions, MigrationModule, Module, TranslatorModule, Trial, trial};
-use crate::signatures::TrustedKeys;
 use crate::startup;
 
 /// Check a module, or a folder of modules with its catalog, as a host does before it starts.

@@ -4,14 +4,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use bbs_modules::catalog::Catalog;
+use bbs_modules::sandbox::{CacheFolders, Limits, Sandbox};
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
 use crate::config::shipped_module_cache;
-use crate::modules::catalog::Catalog;
-use crate::modules::sandbox::{CacheFolders, Limits, Sandbox};
-use crate::progress::Progress;
 
 /// Compile a folder of modules ahead of the first start, such as when a package is installed.
 ///

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 
 use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
+use bbs_modules::translate::{AnswerForm, Method, TranslatorManifest};
+use bbs_modules::{AnyManifest, Inspection};
 use clap::Args;
 
 use crate::cli::output::OutputForm;
-use crate::modules::translate::{AnswerForm, Method, TranslatorManifest};
-use crate::modules::{AnyManifest, Inspection};
 
 /// Show a module's manifest, digest, size and imports.
 ///

@@ -8,11 +8,11 @@ mod versions;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use bbs_modules::translate::ApiVersion;
 use clap::{Args, ValueEnum};
 
 use crate::cli::output::OutputForm;
 use crate::clock::{Clock, SystemClock};
-use crate::modules::translate::ApiVersion;
 use sdk::Sdk;
 use versions::{Ends, two_versions};
 

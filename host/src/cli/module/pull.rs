@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
+use bbs_modules::registry::{self, ArtifactReference};
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use super::print_carried;
 use super::registry::RegistryOptions;
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
-use crate::modules::registry::{self, ArtifactReference};
-use crate::progress::Progress;
 
 /// Pull a folder of modules from an OCI registry
 ///

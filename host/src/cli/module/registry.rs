@@ -5,7 +5,7 @@ use std::env::VarError;
 use anyhow::bail;
 use clap::Args;
 
-use crate::modules::registry::{RegistryAuth, RegistryConnection};
+use bbs_modules::registry::{RegistryAuth, RegistryConnection};
 
 const USERNAME: &str = "BBS_REGISTRY_USERNAME";
 const PASSWORD: &str = "BBS_REGISTRY_PASSWORD";
@@ -35,6 +35,7 @@ impl RegistryOptions {
         Ok(RegistryConnection {
             auth,
             insecure_http: self.insecure_http,
+            user_agent: concat!("bbs/", env!("CARGO_PKG_VERSION")),
         })
     }
 }

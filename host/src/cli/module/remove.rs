@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use bbs_modules::remove::{self, Removed};
 use clap::Args;
 
 use super::add::check_api;
@@ -10,7 +11,6 @@ use super::sign::signature_line;
 use crate::cli::migrate::existing;
 use crate::cli::output::OutputForm;
 use crate::migrate;
-use crate::modules::remove::{self, Removed};
 
 /// Remove a module that has run nowhere, such as a draft, from a folder and its catalog.
 ///

@@ -4,15 +4,14 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use bbs_modules::catalog::PreviousSignature;
+use bbs_modules::sign::{self, SignedCatalog};
+use bbs_modules::signatures::{SIGNATURE_FILE, SecretKeyFile};
 use clap::Args;
 use zeroize::Zeroizing;
 
 use crate::cli::output::OutputForm;
 use crate::clock::{Clock, SystemClock, date_and_time};
-use crate::files;
-use crate::modules::catalog::PreviousSignature;
-use crate::modules::sign::{self, SignedCatalog};
-use crate::signatures::{SIGNATURE_FILE, SecretKeyFile};
 
 const PASSWORD: &str = "BBS_MODULE_KEY_PASSWORD";
 const NS: i64 = 1_000_000_000;
@@ -100,7 +99,7 @@ impl SignCommand {
 /// The password of the key; `None` if the user is to type it.
 fn password(file: Option<&Path>) -> anyhow::Result<Option<Zeroizing<String>>> {
     if let Some(file) = file {
-        let text = files::read_text(file).map(Zeroizing::new);
+        let text = bbs_files::read_text(file).map(Zeroizing::new);
         let text =
             text.with_context(|| format!("the password file {} cannot be read", file.display()))?;
         return Ok(Some(Zeroizing::new(

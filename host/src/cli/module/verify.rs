@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 
 use anyhow::bail;
+use bbs_modules::rebuild::{self, RebuildOutcome, RebuiltModule};
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
-use crate::modules::rebuild::{self, RebuildOutcome, RebuiltModule};
-use crate::progress::Progress;
 
 /// Verify that the modules of a folder were built from their sources
 ///

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bbs_work::log_sampling::is_sampled;
 use futures_util::{Stream, stream};
 use tokio::sync::{Mutex, mpsc};
 use tokio::time::Instant;
@@ -16,7 +17,6 @@ use tonic_prost::ProstCodec;
 
 use super::LoggregatorError;
 use super::messages::{BATCH_SENDER, BatchSenderResponse, Envelope, EnvelopeBatch};
-use crate::log_sampling::is_sampled;
 use crate::tls::reloading::Reloading;
 
 /// The defaults of Loggregator's own client.

@@ -2,8 +2,9 @@
 //! schema starts after the last `/` and the address after the last `@`, so that a password may
 //! contain either.
 
+use bbs_database::Tls;
+
 use super::{Dsn, DsnError, host_and_port, pairs, unescaped};
-use crate::database::Tls;
 
 const HOST: &str = "127.0.0.1";
 const PORT: u16 = 3306;

@@ -3,8 +3,9 @@
 
 use std::path::PathBuf;
 
+use bbs_database::{ClientCertificate, Tls};
+
 use super::{Dsn, DsnError, host_and_port, number, pairs, unescaped};
-use crate::database::{ClientCertificate, Tls};
 
 const HOST: &str = "localhost";
 const PORT: u16 = 5432;

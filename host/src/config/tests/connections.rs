@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use bbs_database::{ConnectionLimits, Dialect, Tls};
+
 use super::*;
-use crate::database::{ConnectionLimits, Dialect, Tls};
 
 #[test]
 fn connection_string_sets_the_servers_address() {

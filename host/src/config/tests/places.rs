@@ -78,7 +78,7 @@ fn files(config: &Config) -> Vec<PathBuf> {
     let Address::Server(server) = &config.database else {
         panic!("Diego's has a server")
     };
-    let crate::database::Tls::Verified {
+    let bbs_database::Tls::Verified {
         ca_file: Some(sql), ..
     } = &server.tls
     else {
@@ -136,7 +136,7 @@ fn authority_in_a_connection_string_is_searched_in_the_same_folders() {
         let Address::Server(server) = config.database else {
             panic!("a server")
         };
-        let crate::database::Tls::Verified { ca_file, .. } = server.tls else {
+        let bbs_database::Tls::Verified { ca_file, .. } = server.tls else {
             panic!("{:?}", server.tls)
         };
         (ca_file, config.beside_the_file)

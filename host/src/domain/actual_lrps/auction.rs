@@ -3,8 +3,8 @@
 
 use bbs_model::TraceId;
 use bbs_model::desired_lrp::SchedulingInfo;
+use bbs_work::causes::with_causes;
 
-use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
 

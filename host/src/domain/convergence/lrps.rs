@@ -12,16 +12,16 @@ use bbs_model::desired_lrp::DesiredLrpFilter;
 use bbs_model::slot::Slot;
 use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
+use bbs_work::causes::with_causes;
+use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 
 use super::lrp_counter::LrpCounter;
-use crate::causes::with_causes;
 use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{ChangedSlot, announce, retire, write};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, desired_lrps, domains};
-use crate::log_sampling::is_sampled;
 use crate::metrics::LrpCounts;
 use crate::store::{Key, Range};
 

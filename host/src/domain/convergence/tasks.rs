@@ -5,9 +5,9 @@ use std::time::Duration;
 use bbs_model::cell::CellSet;
 use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
 use bbs_model::{Text, TraceId};
+use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
-use crate::causes::with_causes;
 use crate::domain::tasks::{change_task, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;

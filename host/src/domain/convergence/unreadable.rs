@@ -8,8 +8,8 @@ use bbs_model::actual_lrp::ActualLrpFilter;
 use bbs_model::desired_lrp::DesiredLrpFilter;
 use bbs_model::quarantine::is_too_many;
 use bbs_model::task::TaskFilter;
+use bbs_work::causes::with_causes;
 
-use crate::causes::with_causes;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
 use crate::store::{EntityKind, UnreadableRow};

@@ -10,8 +10,8 @@ use bbs_model::bounds::INSTANCES;
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::slot::Slot;
+use bbs_work::causes::with_causes;
 
-use crate::causes::with_causes;
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::store::Writer;

@@ -6,9 +6,9 @@ use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
 use bbs_model::tags::{MetricTags, hostnames_from_json};
 use bbs_model::{Text, TraceId};
+use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
-use crate::causes::with_causes;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
 use crate::store::Range;

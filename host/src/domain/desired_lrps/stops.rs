@@ -9,11 +9,11 @@ use std::collections::hash_map::Entry;
 
 use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::{Text, TraceId};
+use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::domain::Service;
-use crate::log_sampling::is_sampled;
 
 /// Concurrent requests to one cell.
 const REQUESTS: usize = 32;

@@ -10,11 +10,11 @@ use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
 use bbs_model::slot::{Slot, SlotError};
 use bbs_model::{ModificationTag, TraceId};
+use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
 use super::UpdateRecords;
 use super::archive::prune_definitions;
-use crate::causes::with_causes;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use bbs_model::Text;
 use bbs_model::desired_lrp::{ArchivedDefinition, DesiredLrp};
+use bbs_work::causes::with_causes;
 
-use crate::causes::with_causes;
 use crate::domain::{DomainError, Policy, Service};
 use crate::store::{DefinitionAge, Key, Range, Reader, Writer};
 

@@ -4,10 +4,10 @@
 use std::sync::Arc;
 
 use bbs_model::task::Task;
+use bbs_work::causes::with_causes;
 use tokio::sync::Semaphore;
 
 use super::{DomainError, change_task, delete};
-use crate::causes::with_causes;
 use crate::clients::ClientError;
 use crate::domain::Service;
 

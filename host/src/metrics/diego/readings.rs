@@ -4,8 +4,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
+use bbs_database::Statistics;
+
 use super::{CellTasks, Converged, LrpCounts, Measures, TaskCounts};
-use crate::database::Statistics;
 
 /// One value with its names.
 #[derive(Debug, Clone, PartialEq)]

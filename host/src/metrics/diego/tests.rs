@@ -1,9 +1,10 @@
 //! The values that Loggregator and Prometheus get, from one registry.
 
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
+
 use super::*;
 use crate::metrics::{Exposition, Metrics};
-use crate::progress::Progress;
-use crate::throttle::Throttle;
 
 const SPENT: Duration = Duration::from_millis(1500);
 

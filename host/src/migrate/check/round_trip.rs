@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
@@ -12,8 +13,7 @@ use bbs_lens::layout::values::Value;
 use bbs_lens::transform::Transform;
 use bbs_lens::{Arguments, ComposeError, Lens, LensError, Residue, TableGroup};
 
-use crate::database::Dialect;
-use crate::rows::{
+use bbs_units::{
     BatchColumn, OwnedValue, Passage, RowsError, TableRows, Transformed, UnitBatch, matched, same,
 };
 

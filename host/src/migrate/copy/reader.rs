@@ -4,16 +4,16 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use bbs_database::Transaction;
 use bbs_lens::Residue;
+use bbs_units::{Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
+use bbs_work::pauses;
 
-use crate::database::Transaction;
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::unit_locks::HeldUnits;
 use crate::migrate::{Context, Job, MigrateError};
-use crate::pauses;
-use crate::rows::{self, Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
 
 /// Which units of a group are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -214,7 +214,7 @@ impl BatchReader {
             }
         };
         let Bounds { units, bytes } =
-            rows::next_units(reader, &job.sources(group), after, most, measure).await?;
+            bbs_units::next_units(reader, &job.sources(group), after, most, measure).await?;
         let last = units.last().cloned();
         let fitting = match measure {
             Measure::Keys => self.fitting,
@@ -242,7 +242,8 @@ impl BatchReader {
         };
         let limits = context.tuning.limits();
         let loaded =
-            rows::load_range(reader, &job.originals, &job.wanted[group], range, limits).await?;
+            bbs_units::load_range(reader, &job.originals, &job.wanted[group], range, limits)
+                .await?;
         let rows = loaded.batch;
         found.fitting = context
             .tuning
@@ -344,7 +345,7 @@ async fn copied_already(
         .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
     {
         there.extend(
-            rows::places_between(tx, &plan.table, &plan.staged(job.to), after, units).await?,
+            bbs_units::places_between(tx, &plan.table, &plan.staged(job.to), after, units).await?,
         );
     }
     Ok(there)
@@ -389,7 +390,7 @@ async fn leave_out_stored(
         if units.is_empty() {
             break;
         }
-        let stored = rows::places_among(tx, table, &table.name, units).await?;
+        let stored = bbs_units::places_among(tx, table, &table.name, units).await?;
         let mut places = 0..;
         units.retain(|_| places.next().is_some_and(|place| !stored.contains(&place)));
     }

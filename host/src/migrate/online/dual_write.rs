@@ -5,17 +5,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
+use bbs_database::{StatementResult, Transaction, bulk, sql};
+use bbs_units::{RowLock, RowsError, UnitKey, residue};
+use bbs_work::causes::with_causes;
 use futures_util::future::BoxFuture;
 
 use super::DualWrites;
-use crate::causes::with_causes;
-use crate::database::{StatementResult, Transaction, bulk, sql};
 use crate::migrate::checksum::{self, CopiedRows};
 use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch, transform};
 use crate::migrate::{Job, MigrateError, RefusedUnits, copied_units, quarantine, state};
-use crate::rows::{self, RowLock, RowsError, UnitKey, residue};
 use crate::store;
 
 #[derive(Debug)]
@@ -110,7 +110,7 @@ impl CopyWriter {
         let job = &self.job;
         let limits = job.tuning.limits();
         let units = std::slice::from_ref(&asked);
-        let (mut read, keys) = match rows::load(
+        let (mut read, keys) = match bbs_units::load(
             tx,
             &job.originals,
             &job.wanted[group],

@@ -3,18 +3,18 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::TableBuilder;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs_lens::layout::values::Value;
+use bbs_units::digest::{from_hex, to_hex};
+use bbs_units::{OwnedValue, TableRows, UnitBatch, UnitKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
 use super::QuarantineEntry;
-use crate::database::Dialect;
-use crate::rows::digest::{from_hex, to_hex};
-use crate::rows::{self, OwnedValue, TableRows, UnitBatch, UnitKey};
 
 /// How the sealed values of an entry are exported.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +138,7 @@ impl QuarantineDocument {
             }
             let table = &layout.tables[name];
             if let Some(rows) = parsed_rows(table, given, keyring, &mut faults) {
-                let columns = rows::key_columns(table);
+                let columns = bbs_units::key_columns(table);
                 let is_moved = |at: &usize| !keys.contains(&rows.encoded(table, &columns, *at));
                 faults.extend((0..rows.count()).filter(is_moved).map(|at| {
                     format!(
@@ -147,7 +147,7 @@ impl QuarantineDocument {
                         columns.join("`, `")
                     )
                 }));
-                faults.extend(rows::flaws(table, &rows, keyring, dialect));
+                faults.extend(bbs_units::flaws(table, &rows, keyring, dialect));
                 unit.tables.insert(name.clone(), rows);
             }
         }
@@ -167,7 +167,7 @@ impl QuarantineDocument {
 fn keys_of(unit: &UnitBatch, layout: &Layout) -> BTreeSet<Vec<u8>> {
     let of_table = |(name, rows): (&String, &TableRows)| {
         let table = &layout.tables[name];
-        let columns = rows::key_columns(table);
+        let columns = bbs_units::key_columns(table);
         (0..rows.count())
             .map(|row| rows.encoded(table, &columns, row))
             .collect::<Vec<_>>()

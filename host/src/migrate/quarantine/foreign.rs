@@ -1,12 +1,12 @@
 //! Records of another store in quarantine, which no table has a row for. They are never put back:
 //! the other store still has them.
 
+use bbs_database::Transaction;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_units::UnitKey;
 
 use super::{QuarantineEntry, put_content};
-use crate::database::Transaction;
 use crate::migrate::{Context, MigrateError};
-use crate::rows::UnitKey;
 
 /// What an entry has instead of a table if its record is of another store.
 pub(super) const FOREIGN: &str = "etcd";

@@ -1,11 +1,11 @@
 //! The bound on the units that a migration moves into quarantine: more of them are no damage, but a
 //! wrong key or a faulty module, which would empty the deployment.
 
+use bbs_database::{StatementResult, Transaction};
 use bbs_model::quarantine::is_too_many;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry};
-use crate::database::{StatementResult, Transaction};
 use crate::migrate::state::signed;
 use crate::migrate::{MigrateError, Work, unit_counts};
 

@@ -4,21 +4,21 @@
 
 use std::sync::Arc;
 
+use bbs_database::{StatementResult, Transaction, bulk, is_unique_violation};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::Transform;
 use bbs_lens::{LensError, TableGroup};
+use bbs_units::{Passage, RowLock, RowsError, UnitBatch, UnitKey, residue};
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
-use crate::database::{StatementResult, Transaction, bulk, is_unique_violation};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::plan::TablePlan;
 use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, Work, found};
-use crate::rows::{self, Passage, RowLock, RowsError, UnitBatch, UnitKey, residue};
 
 /// The result for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -244,7 +244,7 @@ async fn try_put_back(
 /// its columns open.
 fn still_sealed(work: &Work, unit: &UnitBatch, keyring: &Keyring) -> Option<String> {
     let tables = work.lens.source.tables.values();
-    let columns = rows::whole(tables.filter(|table| unit.tables.contains_key(&table.name)));
+    let columns = bbs_units::whole(tables.filter(|table| unit.tables.contains_key(&table.name)));
     match unit.clone().open(&columns, keyring).into_values().next() {
         Some(RowsError::Sealed { table, column, .. }) => {
             Some(format!("`{column}` of `{table}` still does not open"))
@@ -275,7 +275,9 @@ async fn insert_unit(
             continue;
         }
         if let Some(keys) = absent
-            && !rows::units_among(tx, table, name, keys).await?.is_empty()
+            && !bbs_units::units_among(tx, table, name, keys)
+                .await?
+                .is_empty()
         {
             return Ok(Some(name.clone()));
         }

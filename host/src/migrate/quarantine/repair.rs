@@ -1,18 +1,18 @@
 //! Repair of units in quarantine: their content as JSON, a corrected content in its place, and
 //! their removal for good. A corrected unit stays in quarantine until it is put back.
 
+use bbs_database::Transaction;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_units::{RowLock, TableRows, UnitBatch, UnitKey, residue};
 
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, kept, put, remove, unit};
-use crate::database::Transaction;
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
-use crate::rows::{self, RowLock, TableRows, UnitBatch, UnitKey, residue};
 
 impl QuarantineContent {
     /// The content of an entry, opened.
@@ -212,7 +212,7 @@ async fn is_in_a_table(
 ) -> Result<bool, MigrateError> {
     let layouts = LinePair::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
-        let column = rows::unit_column(table).and_then(|name| table.find_column(name));
+        let column = bbs_units::unit_column(table).and_then(|name| table.find_column(name));
         column.is_some_and(|column| column.kind.is_text())
     };
     let tables = layouts
@@ -220,7 +220,7 @@ async fn is_in_a_table(
         .into_iter()
         .flat_map(|layout| layout.tables.values());
     for table in tables.filter(is_of_texts) {
-        if !rows::units_among(tx, table, &table.name, std::slice::from_ref(key))
+        if !bbs_units::units_among(tx, table, &table.name, std::slice::from_ref(key))
             .await?
             .is_empty()
         {

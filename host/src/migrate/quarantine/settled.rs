@@ -1,10 +1,10 @@
 //! Transactions that change entries of the quarantine beside a serving host: under the current
 //! fence, and only while no migration is under way, whose units are in their tables, too.
 
+use bbs_database::{StatementResult, Transaction};
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::QUARANTINE;
-use crate::database::{StatementResult, Transaction};
 use crate::lock::fence::Fence;
 use crate::migrate::state::{self, Phase, current_of};
 use crate::migrate::{MigrateError, found};

@@ -3,14 +3,14 @@
 //! is durable that lacks the unit, and has no counts of rows, as none is left out. The next run of
 //! a migration removes it, and so does giving the migration up.
 
+use bbs_database::{StatementResult, Transaction};
+use bbs_units::UnitKey;
+use bbs_work::causes::with_causes;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, deleted, entry, is_present, pending, put, whole_unit};
-use crate::causes::with_causes;
-use crate::database::{StatementResult, Transaction};
 use crate::lock::fence::Fence;
 use crate::migrate::{Context, Job, MigrateError};
-use crate::rows::UnitKey;
 
 /// The counts of rows of an entry that leaves none out.
 const NO_ROWS: &str = "{}";

@@ -8,7 +8,7 @@ use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 
-use crate::rows::{BatchColumn, TableRows, UnitBatch, UnitKey};
+use bbs_units::{BatchColumn, TableRows, UnitBatch, UnitKey};
 
 /// Encodes a batch of one unit as the database stores it: tables, each with its columns and then
 /// its rows; each value with whether it is open. Empty text in a sealed column is not open: it is

@@ -3,17 +3,17 @@
 
 use std::collections::BTreeSet;
 
+use bbs_database::{StatementResult, Transaction};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Table;
 use bbs_lens::layout::values::Value;
+use bbs_units::{ByteLimits, Place, RowLock, TableRows, UnitKey};
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry, is_present, put};
-use crate::database::{StatementResult, Transaction};
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
-use crate::rows::{self, ByteLimits, Place, RowLock, TableRows, UnitKey};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
 
 /// The quarantine of a store at a version.
@@ -41,9 +41,9 @@ impl ServingQuarantine {
         let place = Place::new(layouts.at(self.version).ok_or(unknown)?.clone());
         let table = &place.layout.tables[row.table];
         let key = UnitKey::text(row.unit);
-        let wanted = rows::whole([table]);
+        let wanted = bbs_units::whole([table]);
         let units = std::slice::from_ref(&key);
-        let mut unit = rows::load(
+        let mut unit = bbs_units::load(
             tx,
             &place,
             &wanted,

@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use bbs_database::schema::expected;
+use bbs_database::{Dialect, ServerKind};
 use bbs_lens::Lens;
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::Change;
@@ -11,8 +13,6 @@ use bbs_lens::layout::schema::{ColumnType, Literal};
 use bbs_lens::transform::Transform;
 
 use super::line::{all, defaulted, manifest, native, none};
-use crate::database::schema::expected;
-use crate::database::{Dialect, ServerKind};
 use crate::migrate::layout_history;
 use crate::migrate::plan::{self, Strategy, TablePlan};
 use crate::migrate::statements;

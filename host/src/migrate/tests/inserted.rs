@@ -387,7 +387,7 @@ async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
         .insert(1, line::native(manifest, turn_around));
     let error = world.up(5).await.unwrap_err();
     assert!(matches!(&error, MigrateError::Stopped { .. }), "{error}");
-    let texts = crate::causes::with_causes(&error).to_string();
+    let texts = bbs_work::causes::with_causes(&error).to_string();
     assert!(
         texts.contains("app-00003") && texts.contains("does not belong to the unit any more"),
         "{texts}"

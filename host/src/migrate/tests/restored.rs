@@ -403,7 +403,7 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     let mut tx = fence.begin().await.unwrap();
     let insert = "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
                   SELECT 'before-all', domain, routes, run_info FROM desired_lrps WHERE guid = 'app-00000'";
-    tx.execute(crate::database::sql(insert)).await.unwrap();
+    tx.execute(bbs_database::sql(insert)).await.unwrap();
     dual_write
         .changed(&mut tx, &[("desired_lrps".to_owned(), unit)])
         .await

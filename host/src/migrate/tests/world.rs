@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use bbs_database::{Address, Database, Dialect, Row, schema, sql};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Sealing};
+use bbs_work::progress::Progress;
+use bbs_work::throttle::Throttle;
 use tempfile::TempDir;
 
 use super::line as migrations;
-use crate::database::{Address, Database, Dialect, Row, schema, sql};
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
 use crate::migrate::{
     Context, Decision, GivenUp, Intent, MigrateError, Tuning, abort, begin, finish, layout_history,
     run, steps,
 };
-use crate::progress::Progress;
-use crate::throttle::Throttle;
 
 pub(super) type TestRows = Vec<BTreeMap<String, String>>;
 

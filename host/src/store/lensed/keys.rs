@@ -3,12 +3,12 @@
 //! rows correspond one to one to native rows. They select units; the whole filter is evaluated on
 //! the native rows.
 
+use bbs_database::{Dialect, Transaction};
 use bbs_lens::Provenance;
+use bbs_units::{UnitSource, unit_column};
 use sea_query::{Cond, Expr};
 
 use super::Lenses;
-use crate::database::{Dialect, Transaction};
-use crate::rows::{UnitSource, unit_column};
 use crate::store::direct::next_keys;
 use crate::store::filter::{Condition, Filter};
 use crate::store::page::{Key, Range};

@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use bbs_encryption::Keyring;
 use bbs_lens::ResidueEntry;
 use bbs_lens::layout::values::Value;
+use bbs_units::{Difference, RowsError, UnitBatch, differences};
 
 use super::{Lenses, failed};
-use crate::rows::{Difference, RowsError, UnitBatch, differences};
 use crate::store::StoreError;
 
 /// Transforms changed units to the stored layout; also returns their residue. `residue` is that of

@@ -4,13 +4,13 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use bbs_database::Transaction;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Sealing, Table};
 use bbs_lens::layout::values::Value;
+use bbs_units::{RowsError, TableRows, UnitKey};
 
 use super::{Lenses, failed, keys};
-use crate::database::Transaction;
-use crate::rows::{RowsError, TableRows, UnitKey};
 use crate::store::filter::Filter;
 use crate::store::page::{Key, Listed, PageEnd, Range};
 use crate::store::record::{Columns, Projection, RecordReadError};

@@ -4,17 +4,17 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use bbs_database::is_unique_violation;
 use bbs_encryption::Keyring;
 use bbs_lens::ResidueEntry;
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
+use bbs_units::{
+    ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue,
+};
 
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
-use crate::database::is_unique_violation;
-use crate::rows::{
-    self, ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue,
-};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
 use crate::store::filter::Filter;
 use crate::store::record::Projection;
@@ -293,7 +293,7 @@ async fn write_unit(
         UnitState::Damaged(_) => return Ok(()),
     };
     let failed = |fault| lenses.not_written(fault);
-    rows::replace(tx, &lenses.place, &unit.stored, &after, keyring)
+    bbs_units::replace(tx, &lenses.place, &unit.stored, &after, keyring)
         .await
         .map_err(failed)?;
     if unit.had_residue || !residue_entries.is_empty() {
@@ -329,7 +329,7 @@ impl LoadedUnit {
             [UnitKey::text(key)],
             lenses.wanted(group, None),
         );
-        let stored = rows::load(
+        let stored = bbs_units::load(
             tx,
             &lenses.place,
             &wanted,

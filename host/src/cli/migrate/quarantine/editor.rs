@@ -10,7 +10,6 @@ use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::cli::interrupt::Interrupted;
-use crate::files;
 
 /// Variables that name the editor, the first that is set. Each is a command line of the shell, such
 /// as `code --wait`.
@@ -57,10 +56,10 @@ impl EditedFile {
                 signal(SignalKind::quit())?,
             ],
         };
-        let folder = files::private_temporary_folder()
+        let folder = bbs_files::private_temporary_folder()
             .context("no private folder for the editor can be made")?;
         let path = folder.path().join("unit.json");
-        files::replace_private(&path, content.as_bytes(), ".unfinished", || ())
+        bbs_files::replace_private(&path, content.as_bytes(), ".unfinished", || ())
             .with_context(|| format!("{} cannot be written", path.display()))?;
         Ok(Self {
             editor,
@@ -82,8 +81,8 @@ impl EditedFile {
             "the editor `{}` failed ({status}); nothing was written",
             self.editor
         );
-        let bytes =
-            files::read(&self.path, DOCUMENT_BYTES).context("the edited file cannot be read")?;
+        let bytes = bbs_files::read(&self.path, DOCUMENT_BYTES)
+            .context("the edited file cannot be read")?;
         match String::from_utf8(bytes) {
             Ok(text) => Ok(text),
             Err(_) => bail!("the edited file is not UTF-8; nothing was written"),

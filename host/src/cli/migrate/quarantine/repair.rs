@@ -11,7 +11,6 @@ use super::editor::{DOCUMENT_BYTES, EditedFile};
 use super::{ShownArgs, existing, fence_for_writes, lines, mode, rows};
 use crate::cli::confirm::{self, Confirmation};
 use crate::cli::output;
-use crate::files;
 use crate::migrate::{
     self, MigrateError, QuarantineDocument, QuarantineEntry, SealedValues, WriteMode,
 };
@@ -192,8 +191,8 @@ impl Imported {
             shown,
         } = self;
         let name = file.display().to_string();
-        let bytes =
-            files::read(&file, DOCUMENT_BYTES).with_context(|| format!("{name} cannot be read"))?;
+        let bytes = bbs_files::read(&file, DOCUMENT_BYTES)
+            .with_context(|| format!("{name} cannot be read"))?;
         let text = String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{name} is not UTF-8"))?;
         let documents = documents_of(&name, &text)?;
         ensure!(!documents.is_empty(), "{name} has no entry");
@@ -276,9 +275,14 @@ fn write_private(path: &Path, content: &[u8], replace: bool) -> anyhow::Result<(
     let path = std::path::absolute(path).context("the current folder is gone")?;
     let failed = || format!("{} cannot be written", path.display());
     if replace {
-        return files::replace_private(&path, content, ".unfinished", || ()).with_context(failed);
+        return bbs_files::replace_private(&path, content, ".unfinished", || ())
+            .with_context(failed);
     }
-    let mut file = match files::private().write(true).create_new(true).open(&path) {
+    let mut file = match bbs_files::private()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+    {
         Err(fault) if fault.kind() == ErrorKind::AlreadyExists => {
             bail!(
                 "{} exists; name another file, or replace it with `--force`",

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{anyhow, bail};
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_modules::build::listed_crates;
+use bbs_modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
+use bbs_modules::translate::ApiVersion;
 
 use crate::api::LINE_END;
-use crate::modules::build::listed_crates;
-use crate::modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
-use crate::modules::translate::ApiVersion;
 
 /// The folder of modules in the current folder that is used unless another one is named.
 const DEFAULT_FOLDER: &str = "modules";

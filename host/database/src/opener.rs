@@ -1,0 +1,287 @@
+//! Opens sessions on a server for the pool, and decides which can be used again. Owns what depends
+//! on the kind of server, and the closing of connections.
+
+use std::fmt;
+use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backon::Retryable;
+use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
+use futures_util::future::BoxFuture;
+use sqlx::{Connection, Database as Sqlx};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+use super::errors::is_unreachable;
+use super::outage::{self, Outage, timed_out};
+use super::replacement::SessionReplacement;
+use super::{ConnectionLimits, Purpose, SqlError};
+
+/// A connection that was used this recently is assumed to be alive: a ping costs as much as a
+/// statement.
+const FRESH: Duration = Duration::from_millis(100);
+/// The time in which a server that cannot be reached has to come back for a caller that waits for a
+/// session.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
+/// Longest wait for the answer to a ping.
+const LONGEST_PING: Duration = Duration::from_secs(2);
+/// Longest wait for a session to close.
+const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+
+/// A server, as far as a session depends on which it is.
+pub(super) trait Driver: fmt::Debug + Send + Sync + Sized + 'static {
+    type Database: Sqlx;
+
+    /// Logs in and sets what statements depend on.
+    fn connect(&self) -> impl Future<Output = Result<Connected<Self>, SqlError>> + Send;
+
+    /// Runs statements without values.
+    fn run<'a>(
+        connection: &'a mut ConnectionOf<Self>,
+        statements: &'a Arc<str>,
+    ) -> BoxFuture<'a, Result<(), SqlError>>;
+
+    /// The statements of transactions.
+    fn statements(&self) -> &Statements;
+
+    /// The statement that ends the session with this number, of the same user.
+    fn kill(number: u64) -> String;
+
+    /// The statement that limits each wait for a lock.
+    fn limit_waits(limit: Duration) -> WaitLimit;
+}
+
+pub(super) type ConnectionOf<D> = <<D as Driver>::Database as Sqlx>::Connection;
+
+/// The statements that begin and end transactions.
+#[derive(Debug)]
+pub(super) struct Statements {
+    pub(super) read: Arc<str>,
+    pub(super) write: Arc<str>,
+    pub(super) write_relaxed: Arc<str>,
+    pub(super) commit: Arc<str>,
+    pub(super) rollback: Arc<str>,
+}
+
+impl Statements {
+    /// Absent for a single statement, which is a transaction by itself.
+    pub(super) fn begin(&self, purpose: Purpose) -> Option<&Arc<str>> {
+        match purpose {
+            Purpose::Look => None,
+            Purpose::Read => Some(&self.read),
+            Purpose::Write => Some(&self.write),
+            Purpose::WriteRelaxed => Some(&self.write_relaxed),
+        }
+    }
+}
+
+/// The statement that limits each wait for a lock.
+#[derive(Debug)]
+pub(super) struct WaitLimit {
+    pub(super) statement: String,
+    /// Whether the limit stays when the transaction ends.
+    pub(super) stays: bool,
+}
+
+/// Name of a session at the server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct SessionName {
+    /// Distinguishes the server from others that the same address may lead to.
+    pub(super) server: String,
+    pub(super) number: u64,
+}
+
+/// A session that was opened.
+pub(super) struct Connected<D: Driver> {
+    pub(super) connection: ConnectionOf<D>,
+    pub(super) name: SessionName,
+}
+
+/// A session of the pool. Dropping it closes the connection.
+pub(super) struct Pooled<D: Driver> {
+    /// Absent once it is being closed.
+    connection: Option<ConnectionOf<D>>,
+    name: SessionName,
+    idle_since: Instant,
+    /// Held until the connection is closed.
+    open: TaskTrackerToken,
+}
+
+impl<D: Driver> Pooled<D> {
+    pub(super) fn name(&self) -> &SessionName {
+        &self.name
+    }
+
+    pub(super) fn idle_for(&self) -> Duration {
+        self.idle_since.elapsed()
+    }
+
+    /// To be called when the session returns to the pool.
+    pub(super) fn rest(&mut self) {
+        self.idle_since = Instant::now();
+    }
+}
+
+const HAS_CONNECTION: &str = "a session has its connection until it is dropped";
+
+impl<D: Driver> Deref for Pooled<D> {
+    type Target = ConnectionOf<D>;
+
+    fn deref(&self) -> &ConnectionOf<D> {
+        self.connection.as_ref().expect(HAS_CONNECTION)
+    }
+}
+
+impl<D: Driver> DerefMut for Pooled<D> {
+    fn deref_mut(&mut self) -> &mut ConnectionOf<D> {
+        self.connection.as_mut().expect(HAS_CONNECTION)
+    }
+}
+
+impl<D: Driver> Drop for Pooled<D> {
+    fn drop(&mut self) {
+        if let (Some(connection), Ok(runtime)) = (self.connection.take(), Handle::try_current()) {
+            let open = self.open.clone();
+            runtime.spawn(async move {
+                // A server that does not learn of the end notices it.
+                let _ = timeout(LONGEST_CLOSE, connection.close()).await;
+                drop(open);
+            });
+        }
+    }
+}
+
+/// Opens sessions, and decides whether one can be used again.
+#[derive(Debug)]
+pub(super) struct Opener<D> {
+    driver: D,
+    replacement: Arc<SessionReplacement>,
+    max_lifetime: Option<Duration>,
+    /// Longest time for one session.
+    longest: Duration,
+    /// The sessions whose connections are open, and the tasks that end them.
+    open: TaskTracker,
+    outage: Arc<Outage>,
+}
+
+impl<D: Driver> Opener<D> {
+    pub(super) fn new(
+        driver: D,
+        limits: &ConnectionLimits,
+        replacement: &Arc<SessionReplacement>,
+        outage: Arc<Outage>,
+    ) -> Self {
+        Self {
+            driver,
+            replacement: Arc::clone(replacement),
+            max_lifetime: limits.max_lifetime,
+            longest: LONGEST_OUTAGE.min(limits.connect_timeout),
+            open: TaskTracker::new(),
+            outage,
+        }
+    }
+
+    /// Longest time until a session is opened, or an error says why not.
+    pub(super) fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    pub(super) fn is_away(&self) -> bool {
+        self.outage.reason().is_some()
+    }
+
+    async fn connect(&self) -> Result<Connected<D>, SqlError> {
+        let Some(longest) = self.outage.patience(self.longest) else {
+            return Err(self.unreachable());
+        };
+        let connecting = (|| self.connect_once())
+            .retry(outage::pauses(longest))
+            .when(is_unreachable);
+        let Ok(connected) = timeout(self.longest, connecting).await else {
+            let error = self.unreachable();
+            self.outage.note(&error);
+            return Err(error);
+        };
+        connected
+    }
+
+    async fn connect_once(&self) -> Result<Connected<D>, SqlError> {
+        let connected = self.driver.connect().await;
+        match &connected {
+            Ok(_) => self.outage.end(),
+            Err(error) if is_unreachable(error) => self.outage.note(error),
+            Err(_) => {}
+        }
+        connected
+    }
+
+    /// The error of a caller that got no session in time.
+    pub(super) fn unreachable(&self) -> SqlError {
+        let reason = self.outage.reason();
+        timed_out(
+            reason
+                .unwrap_or_else(|| format!("the server did not answer within {:?}", self.longest)),
+        )
+    }
+
+    /// Ends a session at the server, so that what it has locked is free at once. The address may
+    /// lead to several servers; a session of another one is left alone.
+    pub(super) async fn kill(&self, name: &SessionName) -> Result<(), SqlError> {
+        let mut connected = self.driver.connect().await?;
+        if connected.name.server == name.server {
+            D::run(&mut connected.connection, &D::kill(name.number).into()).await?;
+        }
+        connected.connection.close().await
+    }
+
+    /// Runs a task that [`Self::closed`] waits for.
+    pub(super) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.open.spawn(task);
+    }
+
+    /// Waits until all connections are closed and all tasks have ended.
+    pub(super) async fn closed(&self) {
+        self.open.close();
+        self.open.wait().await;
+    }
+
+    pub(super) fn statements(&self) -> &Statements {
+        self.driver.statements()
+    }
+}
+
+impl<D: Driver> Manager for Opener<D> {
+    type Type = Pooled<D>;
+    type Error = SqlError;
+
+    async fn create(&self) -> Result<Pooled<D>, SqlError> {
+        let Connected { connection, name } = self.connect().await?;
+        Ok(Pooled {
+            connection: Some(connection),
+            name,
+            idle_since: Instant::now(),
+            open: self.open.token(),
+        })
+    }
+
+    async fn recycle(&self, session: &mut Pooled<D>, known: &Metrics) -> RecycleResult<SqlError> {
+        let age = known.age();
+        if self.replacement.outdates(age) || self.max_lifetime.is_some_and(|most| age > most) {
+            return Err(RecycleError::message("it is to be replaced"));
+        }
+        if session.idle_for() <= FRESH {
+            return Ok(());
+        }
+        let Ok(answered) = timeout(LONGEST_PING, session.ping()).await else {
+            let error = timed_out(format!("the server did not answer within {LONGEST_PING:?}"));
+            self.outage.note(&error);
+            return Err(RecycleError::Backend(error));
+        };
+        answered.map_err(RecycleError::Backend)?;
+        self.outage.end();
+        Ok(())
+    }
+}

@@ -1,0 +1,165 @@
+//! The pool of sessions on a server. Owns who gets a session and when, and what a caller learns
+//! while the server cannot be reached.
+
+use std::fmt;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use backon::Retryable;
+use deadpool::Runtime;
+use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
+use tokio::time::timeout;
+
+use super::errors::{is_lost, is_unreachable};
+use super::opener::{Driver, Opener};
+use super::outage::{self, Outage, timed_out};
+use super::replacement::SessionReplacement;
+use super::session::ServerSession;
+use super::{ConnectionLimits, Purpose, SqlError};
+
+/// How much later than the server this host ends a statement.
+const MARGIN: Duration = Duration::from_secs(1);
+/// Sessions that are idle for longer are closed, but for those that are to stay.
+const LONGEST_IDLE: Duration = Duration::from_secs(600);
+/// Pause between two searches for them.
+const SEARCH: Duration = Duration::from_secs(60);
+
+/// The sessions of one server.
+pub(super) struct SessionPool<D: Driver> {
+    pool: Pool<Opener<D>>,
+    limits: ConnectionLimits,
+}
+
+impl<D: Driver> fmt::Debug for SessionPool<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("SessionPool")
+            .field("status", &self.pool.status())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<D: Driver> SessionPool<D> {
+    /// A pool with one session, so that a wrong address fails at once. Waits for a server that
+    /// starts.
+    pub(super) async fn open(
+        driver: D,
+        limits: &ConnectionLimits,
+        replacement: &Arc<SessionReplacement>,
+        outage: Arc<Outage>,
+    ) -> Result<Self, SqlError> {
+        let opener = Opener::new(driver, limits, replacement, outage);
+        let pool = Pool::builder(opener)
+            .max_size(limits.max_connections as usize)
+            // Those that are not needed rest, and are closed.
+            .queue_mode(QueueMode::Lifo)
+            .runtime(Runtime::Tokio1)
+            .build()
+            .expect("a pool with a runtime");
+        let opened = Self {
+            pool,
+            limits: limits.clone(),
+        };
+        let pauses = outage::pauses(limits.connect_timeout);
+        let begun = (|| opened.session()).retry(pauses).when(is_unreachable);
+        timeout(limits.connect_timeout, begun)
+            .await
+            .map_err(|_| opened.opener().unreachable())??;
+        tokio::spawn(close_idle(
+            opened.pool.weak(),
+            limits.min_connections as usize,
+        ));
+        Ok(opened)
+    }
+
+    fn opener(&self) -> &Opener<D> {
+        self.pool.manager()
+    }
+
+    /// A session, as soon as one is free or can be opened.
+    pub(super) async fn session(&self) -> Result<ServerSession<D>, SqlError> {
+        let limits = Timeouts {
+            wait: Some(self.limits.connect_timeout),
+            create: None,
+            recycle: None,
+        };
+        let mut waiting = pin!(self.pool.timeout_get(&limits));
+        // A call does not wait behind others for a server that is away.
+        let got = match timeout(self.opener().longest(), &mut waiting).await {
+            Ok(got) => got,
+            Err(_) if self.opener().is_away() => return Err(self.opener().unreachable()),
+            Err(_) => waiting.await,
+        };
+        let limit = self.limits.statement_timeout + MARGIN;
+        got.map(|pooled| ServerSession::new(pooled, self.pool.clone(), limit))
+            .map_err(|error| self.error(error))
+    }
+
+    /// Begins a transaction. A session that turns out to be lost is replaced.
+    pub(super) async fn begin(&self, purpose: Purpose) -> Result<ServerSession<D>, SqlError> {
+        let began = Instant::now();
+        loop {
+            let session = self.session().await?;
+            let Some(statements) = self.opener().statements().begin(purpose) else {
+                return Ok(session);
+            };
+            match session.begin(statements).await {
+                Err(error) if is_lost(&error) && began.elapsed() < self.opener().longest() => {}
+                begun => return begun,
+            }
+        }
+    }
+
+    fn error(&self, error: PoolError<SqlError>) -> SqlError {
+        match error {
+            PoolError::Backend(error) => error,
+            PoolError::Closed => SqlError::PoolClosed,
+            _ if self.opener().is_away() => self.opener().unreachable(),
+            PoolError::Timeout(_)
+            | PoolError::NoRuntimeSpecified
+            | PoolError::PostCreateHook(_) => timed_out(format!(
+                "all {} connections are in use, and none became free within {:?}; look for what holds them, or raise \
+                 max_open_database_connections",
+                self.limits.max_connections, self.limits.connect_timeout
+            )),
+        }
+    }
+
+    pub(super) fn capacity(&self) -> u32 {
+        self.limits.max_connections
+    }
+
+    pub(super) fn open_sessions(&self) -> u64 {
+        self.pool.status().size as u64
+    }
+
+    pub(super) fn is_exhausted(&self) -> bool {
+        let status = self.pool.status();
+        status.available == 0 && status.size >= status.max_size
+    }
+
+    /// Closes the sessions, and waits for those in use.
+    pub(super) async fn close(&self) {
+        self.pool.close();
+        self.opener().closed().await;
+    }
+}
+
+/// Closes sessions that are idle for long, but for `stay` of them, as long as the pool exists.
+async fn close_idle<D: Driver>(pool: WeakPool<Opener<D>>, stay: usize) {
+    let mut searches = tokio::time::interval(SEARCH);
+    loop {
+        searches.tick().await;
+        let Some(pool) = pool.upgrade() else { return };
+        if pool.is_closed() {
+            return;
+        }
+        let mut closable = pool.status().size.saturating_sub(stay);
+        // Those that rest for the longest come first.
+        pool.retain(|session, _| {
+            let closes = closable > 0 && session.idle_for() > LONGEST_IDLE;
+            closable -= usize::from(closes);
+            !closes
+        });
+    }
+}

@@ -1,0 +1,170 @@
+//! Objects that hang on a table and are no part of its layout: those that a table which takes its
+//! place can be given, as statements, and those that stand in the way. Owns the queries of each
+//! server's catalog; whether a table is replaced is the caller's.
+
+mod mysql;
+mod postgres;
+mod sqlite;
+
+use std::collections::BTreeMap;
+
+use bbs_lens::layout::schema::Table;
+
+use crate::{Dialect, Row, SqlError, Transaction};
+
+/// The use of a name where a table is expected.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Relation {
+    /// As in `a view`.
+    pub kind: String,
+    /// Whether it is a table that rows can be copied from and into, in transactions.
+    pub is_plain_table: bool,
+    /// A statement that makes it one, if a single one can.
+    pub remedy: Option<String>,
+}
+
+/// An object that would be lost with a table, or keeps it from being dropped.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttachedObject {
+    /// Kind and name.
+    pub description: String,
+    /// The statement that removes it.
+    pub removal: String,
+    /// Whether it also keeps the type of a column from being changed.
+    pub blocks_widening: bool,
+}
+
+impl AttachedObject {
+    /// An object that does not concern the types of columns.
+    pub fn new(description: String, removal: String) -> Self {
+        Self {
+            description,
+            removal,
+            blocks_widening: false,
+        }
+    }
+}
+
+/// The options with which a table is created in the place of another, so that it is stored as that
+/// one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TableOptions {
+    /// The end of a `CREATE TABLE` statement.
+    pub(super) of_table: String,
+    /// The comments of columns that are part of their definition.
+    pub(super) column_comments: BTreeMap<String, String>,
+    /// Statements for the table while it is empty.
+    pub(super) once_created: Vec<String>,
+}
+
+impl TableOptions {
+    /// The options of a table that takes no other's place.
+    pub fn new(dialect: Dialect) -> Self {
+        let of_table = if dialect == Dialect::Mysql {
+            mysql::ROW_FORMAT.to_owned()
+        } else {
+            String::new()
+        };
+        Self {
+            of_table,
+            ..Self::default()
+        }
+    }
+}
+
+/// The use of a name in the current schema or database; `None` if it is free.
+///
+/// # Errors
+/// If the query fails.
+pub async fn relation(tx: &mut Transaction, name: &str) -> Result<Option<Relation>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite => sqlite::relation(tx, name).await,
+        Dialect::Postgres => postgres::relation(tx, name).await,
+        Dialect::Mysql => mysql::relation(tx, name).await,
+    }
+}
+
+/// The objects that hang on a table and that nothing carries over to one that takes its place.
+///
+/// # Errors
+/// If a query fails.
+pub async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite => sqlite::attached(tx, table).await,
+        Dialect::Postgres => postgres::attached(tx, table).await,
+        Dialect::Mysql => mysql::attached(tx, table).await,
+    }
+}
+
+/// The options of a table, for `staged`, which is created to replace it.
+///
+/// # Errors
+/// If a query fails.
+pub async fn options(
+    tx: &mut Transaction,
+    table: &str,
+    staged: &str,
+) -> Result<TableOptions, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite => Ok(TableOptions::default()),
+        Dialect::Postgres => postgres::options(tx, table, staged).await,
+        Dialect::Mysql => mysql::options(tx, table).await,
+    }
+}
+
+/// The options of a table that takes no other's place. Its texts are compared with those of the
+/// first of some tables that exists, whose collation it gets: that of the database itself may be
+/// another one, since it was changed after they were made.
+///
+/// # Errors
+/// If a query fails.
+pub async fn options_beside(
+    tx: &mut Transaction,
+    tables: &[&str],
+) -> Result<TableOptions, SqlError> {
+    let mut options = TableOptions::new(tx.dialect());
+    if tx.dialect() == Dialect::Mysql {
+        for table in tables {
+            if let Some(collation) = mysql::collation(tx, table).await? {
+                options.of_table += &format!(" COLLATE={collation}");
+                break;
+            }
+        }
+    }
+    Ok(options)
+}
+
+/// The statements that give `staged`, once it has the name of its table, what belongs to the one
+/// that it replaces: owner, privileges, comments, publications. Elsewhere than on PostgreSQL these
+/// belong to the name of a table.
+///
+/// # Errors
+/// If a query fails.
+pub async fn belongings(
+    tx: &mut Transaction,
+    replaced: &str,
+    table: &Table,
+    staged: &str,
+) -> Result<Vec<String>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
+        Dialect::Postgres => postgres::belongings(tx, replaced, table, staged).await,
+    }
+}
+
+/// Why this user cannot replace a table, as far as the catalog says so; empty if nothing speaks
+/// against it.
+///
+/// # Errors
+/// If a query fails.
+pub async fn missing_rights(tx: &mut Transaction, table: &str) -> Result<Vec<String>, SqlError> {
+    match tx.dialect() {
+        Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
+        Dialect::Postgres => postgres::missing_rights(tx, table).await,
+    }
+}
+
+/// A text of a catalog; empty for NULL.
+fn text(row: &Row, at: usize) -> Result<String, SqlError> {
+    Ok(row.text(at)?.unwrap_or_default().to_owned())
+}

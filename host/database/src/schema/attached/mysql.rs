@@ -1,0 +1,159 @@
+//! MariaDB and MySQL: views, privileges and publications of changes name a table, so they follow
+//! whatever has its name. What hangs on the table itself is in the information schema.
+
+use std::collections::BTreeMap;
+
+use super::{AttachedObject, Relation, TableOptions, text};
+use crate::schema::mysql::{identifier, text_literal};
+use crate::{SqlError, Transaction, sql};
+
+const RELATION: &str = "SELECT CAST(table_type AS CHAR), CAST(engine AS CHAR), CAST(create_options AS CHAR) \
+     FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
+
+const TRIGGERS: &str = "SELECT CAST(trigger_name AS CHAR) FROM information_schema.triggers \
+     WHERE event_object_schema = DATABASE() AND event_object_table = ? ORDER BY trigger_name";
+
+/// Unique keys are indexes, which are compared with those of the layout.
+const CONSTRAINTS: &str = "SELECT CAST(constraint_type AS CHAR), CAST(constraint_name AS CHAR) \
+     FROM information_schema.table_constraints WHERE table_schema = DATABASE() AND table_name = ? \
+     AND constraint_type NOT IN ('PRIMARY KEY', 'UNIQUE') ORDER BY constraint_name";
+
+const REFERENCES: &str = "SELECT DISTINCT CAST(constraint_name AS CHAR), CAST(table_schema AS CHAR), \
+     CAST(table_name AS CHAR) FROM information_schema.key_column_usage \
+     WHERE referenced_table_schema = DATABASE() AND referenced_table_name = ? \
+     AND NOT (table_schema = DATABASE() AND table_name = referenced_table_name)";
+
+const OPTIONS: &str = "SELECT CAST(create_options AS CHAR), CAST(table_collation AS CHAR), CAST(table_comment AS CHAR) \
+     FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
+
+const COLLATION: &str = "SELECT CAST(table_collation AS CHAR) FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name = ? AND table_collation IS NOT NULL";
+
+const COLUMN_COMMENTS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_comment AS CHAR) \
+     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_comment <> ''";
+
+/// The row format of a table whose owner chose none. Its rows may be longer than the formats before
+/// it can index.
+pub(super) const ROW_FORMAT: &str = "ROW_FORMAT=DYNAMIC";
+const ENGINE: &str = "InnoDB";
+/// Among the options of a table, the mark that it is partitioned.
+const PARTITIONED: &str = "partitioned";
+
+pub(super) async fn relation(
+    tx: &mut Transaction,
+    name: &str,
+) -> Result<Option<Relation>, SqlError> {
+    let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
+        return Ok(None);
+    };
+    let kind = text(&row, 0)?;
+    let engine = text(&row, 1)?;
+    let options = text(&row, 2)?;
+    let remedy = |change: &str| Some(format!("ALTER TABLE {} {change}", identifier(name)));
+    let other = |kind: &str, remedy| Relation {
+        kind: kind.to_owned(),
+        is_plain_table: false,
+        remedy,
+    };
+    Ok(Some(match kind.as_str() {
+        "BASE TABLE" if engine != ENGINE => {
+            let kind = format!("a table of engine {engine}, not {ENGINE}");
+            other(&kind, remedy(&format!("ENGINE={ENGINE}")))
+        }
+        "BASE TABLE" if options.split(' ').any(|option| option == PARTITIONED) => {
+            other("a partitioned table", remedy("REMOVE PARTITIONING"))
+        }
+        "BASE TABLE" => Relation {
+            kind: "a table".to_owned(),
+            is_plain_table: true,
+            remedy: None,
+        },
+        "SYSTEM VERSIONED" => other("a system-versioned table", remedy("DROP SYSTEM VERSIONING")),
+        kind => other(&format!("a {}", kind.to_lowercase()), None),
+    }))
+}
+
+pub(super) async fn attached(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Vec<AttachedObject>, SqlError> {
+    let mut objects = Vec::new();
+    for row in tx.fetch(sql(TRIGGERS).bind(table)).await? {
+        let name = text(&row, 0)?;
+        objects.push(AttachedObject::new(
+            format!("trigger {name}"),
+            format!("DROP TRIGGER {}", identifier(&name)),
+        ));
+    }
+    for row in tx.fetch(sql(CONSTRAINTS).bind(table)).await? {
+        let kind = text(&row, 0)?;
+        let name = text(&row, 1)?;
+        // MySQL 5.7 removes a foreign key in no other way.
+        let removed = if kind == "FOREIGN KEY" {
+            "FOREIGN KEY"
+        } else {
+            "CONSTRAINT"
+        };
+        let removal = format!(
+            "ALTER TABLE {} DROP {removed} {}",
+            identifier(table),
+            identifier(&name)
+        );
+        objects.push(AttachedObject::new(
+            format!("{} constraint {name}", kind.to_lowercase()),
+            removal,
+        ));
+    }
+    for row in tx.fetch(sql(REFERENCES).bind(table)).await? {
+        let name = text(&row, 0)?;
+        let referrer = text(&row, 2)?;
+        let removal = format!(
+            "ALTER TABLE {}.{} DROP FOREIGN KEY {}",
+            identifier(&text(&row, 1)?),
+            identifier(&referrer),
+            identifier(&name)
+        );
+        objects.push(AttachedObject::new(
+            format!("foreign key {name} of table {referrer}"),
+            removal,
+        ));
+    }
+    Ok(objects)
+}
+
+/// The default collation of a table's texts; `None` if there is no such table.
+pub(super) async fn collation(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Option<String>, SqlError> {
+    let row = tx.fetch_optional(sql(COLLATION).bind(table)).await?;
+    row.as_ref().map(|row| text(row, 0)).transpose()
+}
+
+pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOptions, SqlError> {
+    let Some(row) = tx.fetch_optional(sql(OPTIONS).bind(table)).await? else {
+        return Ok(TableOptions::default());
+    };
+    let options = text(&row, 0)?;
+    let collation = text(&row, 1)?;
+    let comment = text(&row, 2)?;
+    let row_format = if options.to_lowercase().contains("row_format") {
+        ""
+    } else {
+        ROW_FORMAT
+    };
+    let mut of_table = format!("{options} {row_format} COLLATE={collation}");
+    if !comment.is_empty() {
+        of_table += &format!(" COMMENT={}", text_literal(&comment));
+    }
+    let comments = tx.fetch(sql(COLUMN_COMMENTS).bind(table)).await?;
+    let comments = comments
+        .iter()
+        .map(|row| Ok((text(row, 0)?, text(row, 1)?)));
+    let column_comments = comments.collect::<Result<BTreeMap<_, _>, SqlError>>()?;
+    Ok(TableOptions {
+        of_table,
+        column_comments,
+        ..TableOptions::default()
+    })
+}

@@ -1,0 +1,100 @@
+//! PostgreSQL: what depends on a table is in `pg_depend`, whatever its kind, so that a kind that a
+//! newer server brings is found as well. The queries are in files of their own.
+
+use bbs_lens::layout::schema::Table;
+
+use super::{AttachedObject, Relation, TableOptions, text};
+use crate::schema::names::key_name;
+use crate::{SqlError, Transaction, sql};
+
+const RELATION: &str = include_str!("postgres/relation.sql");
+const ATTACHED: &str = include_str!("postgres/attached.sql");
+const OPTIONS: &str = include_str!("postgres/options.sql");
+const BELONGINGS: &str = include_str!("postgres/belongings.sql");
+const MISSING_RIGHTS: &str = include_str!("postgres/missing_rights.sql");
+
+pub(super) async fn relation(
+    tx: &mut Transaction,
+    name: &str,
+) -> Result<Option<Relation>, SqlError> {
+    let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
+        return Ok(None);
+    };
+    let kind = text(&row, 0)?;
+    Ok(Some(Relation {
+        is_plain_table: kind == "a table",
+        kind,
+        remedy: None,
+    }))
+}
+
+pub(super) async fn attached(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Vec<AttachedObject>, SqlError> {
+    tx.fetch(sql(ATTACHED).bind(table))
+        .await?
+        .iter()
+        .map(|row| {
+            let blocks_widening = row.flag(2)? == Some(true);
+            Ok(AttachedObject {
+                description: text(row, 0)?,
+                removal: text(row, 1)?,
+                blocks_widening,
+            })
+        })
+        .collect()
+}
+
+pub(super) async fn options(
+    tx: &mut Transaction,
+    table: &str,
+    staged: &str,
+) -> Result<TableOptions, SqlError> {
+    let rows = tx.fetch(sql(OPTIONS).bind(table).bind(staged)).await?;
+    let once_created = rows
+        .iter()
+        .map(|row| text(row, 0))
+        .collect::<Result<_, _>>()?;
+    Ok(TableOptions {
+        once_created,
+        ..TableOptions::default()
+    })
+}
+
+pub(super) async fn belongings(
+    tx: &mut Transaction,
+    replaced: &str,
+    table: &Table,
+    staged: &str,
+) -> Result<Vec<String>, SqlError> {
+    let key = key_name(&table.name);
+    let mut statements = Vec::new();
+    for row in tx
+        .fetch(
+            sql(BELONGINGS)
+                .bind(replaced)
+                .bind(staged)
+                .bind(table.name.as_str()),
+        )
+        .await?
+    {
+        if row.text(1)?.is_none_or(|index| {
+            index == key || table.indexes.iter().any(|known| known.name == index)
+        }) {
+            statements.push(text(&row, 0)?);
+        }
+    }
+    Ok(statements)
+}
+
+pub(super) async fn missing_rights(
+    tx: &mut Transaction,
+    table: &str,
+) -> Result<Vec<String>, SqlError> {
+    tx.fetch(sql(MISSING_RIGHTS).bind(table))
+        .await?
+        .iter()
+        .map(|row| text(row, 0))
+        .collect()
+}

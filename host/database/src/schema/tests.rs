@@ -1,0 +1,367 @@
+//! DDL rendered for each database, and definitions read back from SQLite. `tests/suite/schema.rs`
+//! covers the servers.
+
+use bbs_lens::layout::schema::Sealing;
+
+use super::*;
+use crate::{Address, Database};
+
+const SERVERS: [Dialect; 2] = [Dialect::Postgres, Dialect::Mysql];
+
+fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
+    Column {
+        name: name.into(),
+        kind,
+        nullable,
+        default,
+        sealing: Sealing::Plain,
+    }
+}
+
+fn sample() -> Table {
+    Table {
+        name: "sample".into(),
+        columns: vec![
+            column("guid", ColumnType::Varchar(255), false, None),
+            column(
+                "place",
+                ColumnType::Integer,
+                false,
+                Some(Literal::Integer(-3)),
+            ),
+            column(
+                "flag",
+                ColumnType::Boolean,
+                true,
+                Some(Literal::Boolean(true)),
+            ),
+            column(
+                "note",
+                ColumnType::LongText,
+                false,
+                Some(Literal::Text("it's".into())),
+            ),
+            column("time", ColumnType::BigInteger, true, None),
+        ],
+        primary_key: vec!["place".into(), "guid".into()],
+        indexes: vec![Index {
+            name: "sample_idx".into(),
+            columns: vec!["time".into(), "note".into()],
+        }],
+        partition_key: None,
+    }
+}
+
+async fn database() -> (tempfile::TempDir, Database) {
+    let folder = tempfile::tempdir().unwrap();
+    let database = Database::open(&Address::Sqlite(folder.path().join("bbs.db")))
+        .await
+        .unwrap();
+    (folder, database)
+}
+
+async fn made(statements: &[String]) -> PhysicalTable {
+    let (_folder, database) = database().await;
+    let mut tx = database.write().await.unwrap();
+    for statement in statements {
+        tx.execute(sql(statement.clone())).await.unwrap();
+    }
+    read_back(&mut tx, "sample")
+        .await
+        .unwrap()
+        .expect("the table is there")
+}
+
+fn lite(table: &Table) -> PhysicalTable {
+    expected(Dialect::Sqlite, table)
+}
+
+fn created() -> [String; 2] {
+    let table = sample();
+    [
+        create_table(Dialect::Sqlite, &table, "sample"),
+        create_index(Dialect::Sqlite, "sample", &table.indexes[0]),
+    ]
+}
+
+#[test]
+fn index_holds_all_rows_unless_their_texts_may_be_too_long_for_postgres() {
+    let of = |kinds: &[ColumnType]| {
+        let names = ["a", "b", "c"].into_iter().zip(kinds);
+        let columns: Vec<_> = names
+            .map(|(name, kind)| column(name, *kind, false, None))
+            .collect();
+        let index = Index {
+            name: "i".into(),
+            columns: columns.iter().map(|column| column.name.clone()).collect(),
+        };
+        let table = Table {
+            columns,
+            ..sample()
+        };
+        assert!(
+            SERVERS[1..]
+                .iter()
+                .all(|dialect| holds_all_rows(*dialect, &table, &index))
+        );
+        holds_all_rows(Dialect::Postgres, &table, &index)
+    };
+    let name = ColumnType::Varchar(255);
+    assert!(
+        of(&[name]) && of(&[ColumnType::BigInteger, name, name]) && of(&[ColumnType::Varchar(600)])
+    );
+    assert!(
+        !of(&[name, name, name])
+            && !of(&[ColumnType::Varchar(1024)])
+            && !of(&[ColumnType::LongText])
+    );
+}
+
+#[tokio::test]
+async fn created_table_reads_back_as_expected() {
+    let found = made(&created()).await;
+    assert_eq!(found, lite(&sample()));
+    assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn missing_table_reads_back_as_none() {
+    let (_folder, database) = database().await;
+    let mut tx = database.read().await.unwrap();
+    assert_eq!(read_back(&mut tx, "sample").await.unwrap(), None);
+    assert!(!exists(&mut tx, "sample").await.unwrap());
+}
+
+#[tokio::test]
+async fn ensure_table_is_idempotent() {
+    let (_folder, database) = database().await;
+    let mut tx = database.write().await.unwrap();
+    for _ in 0..2 {
+        tx.execute(sql(ensure_table(Dialect::Sqlite, &sample())))
+            .await
+            .unwrap();
+    }
+    assert!(exists(&mut tx, "sample").await.unwrap());
+}
+
+#[tokio::test]
+async fn diegos_declaration_of_the_same_table_has_no_differences() {
+    let declaration = "CREATE TABLE sample (guid VARCHAR(255), place INT NOT NULL DEFAULT -3, flag BOOL DEFAULT true, \
+                 note MEDIUMTEXT NOT NULL DEFAULT 'it''s', time INTEGER DEFAULT NULL, PRIMARY KEY (place, guid))";
+    let found = made(&[declaration.to_owned(), created()[1].clone()]).await;
+    assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn every_difference_is_named() {
+    let found = made(&created()).await;
+    let said = |change: fn(&mut Table)| {
+        let mut table = sample();
+        change(&mut table);
+        differences(&found, &lite(&table)).join("; ")
+    };
+    assert!(said(|table| table.columns[1].default = None).contains("place"));
+    assert!(said(|table| table.columns[1].default = Some(Literal::Integer(4))).contains("place"));
+    assert!(said(|table| table.columns[3].nullable = true).contains("note"));
+    assert!(said(|table| table.columns[4].kind = ColumnType::Text).contains("time"));
+    assert!(said(|table| table.columns[4].default = Some(Literal::Integer(0))).contains("time"));
+    assert!(
+        said(|table| table.columns[4].name = "other".into()).contains("column other is missing")
+    );
+    assert!(
+        said(|table| table.primary_key.reverse())
+            .contains("the primary key is (place, guid), not (guid, place)")
+    );
+    assert!(said(|table| table.indexes[0].columns.reverse()).contains("sample_idx"));
+}
+
+#[tokio::test]
+async fn what_the_layout_does_not_have_is_no_difference() {
+    let mut table = sample();
+    table.columns.remove(4);
+    table.indexes.clear();
+    assert_eq!(
+        differences(&made(&created()).await, &lite(&table)),
+        Vec::<String>::new()
+    );
+}
+
+#[tokio::test]
+async fn unique_index_differs_from_a_plain_one() {
+    let unique = created()[1].replace("CREATE INDEX", "CREATE UNIQUE INDEX");
+    let found = made(&[created()[0].clone(), unique]).await;
+    assert!(
+        differences(&found, &lite(&sample()))
+            .join("; ")
+            .contains("sample_idx")
+    );
+}
+
+#[tokio::test]
+async fn missing_default_of_a_required_column_is_no_difference() {
+    let found = made(&[created()[0].replace("DEFAULT -3", ""), created()[1].clone()]).await;
+    assert_eq!(differences(&found, &lite(&sample())), Vec::<String>::new());
+}
+
+#[test]
+fn create_table_uses_the_syntax_of_each_server() {
+    assert_eq!(
+        create_table(Dialect::Postgres, &sample(), "sample__7"),
+        r#"CREATE TABLE "sample__7" ( "guid" VARCHAR(255) NOT NULL, "place" INTEGER NOT NULL DEFAULT -3, "#.to_owned()
+            + r#""flag" BOOLEAN DEFAULT TRUE, "note" TEXT NOT NULL DEFAULT 'it''s', "time" BIGINT, "#
+            + r#"CONSTRAINT "sample__7_pkey" PRIMARY KEY ("place", "guid") )"#
+    );
+    assert_eq!(
+        create_table(Dialect::Mysql, &sample(), "sample__7"),
+        "CREATE TABLE `sample__7` ( `guid` VARCHAR(255) NOT NULL, `place` INT NOT NULL DEFAULT -3, "
+            .to_owned()
+            + "`flag` BOOLEAN DEFAULT 1, `note` LONGTEXT NOT NULL DEFAULT ('it''s'), `time` BIGINT, "
+            + "PRIMARY KEY (`place`, `guid`) ) ENGINE=InnoDB ROW_FORMAT=DYNAMIC"
+    );
+    assert!(
+        ensure_table(Dialect::Mysql, &sample()).starts_with("CREATE TABLE IF NOT EXISTS `sample` ")
+    );
+}
+
+#[test]
+fn drop_index_uses_the_syntax_of_each_dialect() {
+    assert_eq!(
+        drop_index(Dialect::Mysql, "apps", "apps_idx"),
+        "DROP INDEX `apps_idx` ON `apps`"
+    );
+    assert_eq!(
+        drop_index(Dialect::Postgres, "apps", "apps_idx"),
+        r#"DROP INDEX IF EXISTS "apps_idx""#
+    );
+    assert_eq!(
+        drop_index(Dialect::Sqlite, "apps", "apps_idx"),
+        r#"DROP INDEX IF EXISTS "apps_idx""#
+    );
+}
+
+#[test]
+fn quotes_and_backslashes_in_literals_are_escaped() {
+    let said = |dialect, text: &str| spelled(dialect, &Literal::Text(text.into()));
+    assert_eq!(said(Dialect::Postgres, r"a\'b"), r"'a\''b'");
+    assert_eq!(said(Dialect::Mysql, r"a\'b"), r"'a\\''b'");
+    assert_eq!(
+        spelled(Dialect::Postgres, &Literal::Boolean(false)),
+        "FALSE"
+    );
+    assert_eq!(spelled(Dialect::Mysql, &Literal::Boolean(false)), "0");
+}
+
+#[test]
+fn sqlite_treats_types_of_one_affinity_as_the_same() {
+    let narrow = column("x", ColumnType::Varchar(255), false, None);
+    assert!(same_column(
+        Dialect::Sqlite,
+        &narrow,
+        &column("x", ColumnType::LongText, false, None)
+    ));
+    assert!(!same_column(
+        Dialect::Sqlite,
+        &narrow,
+        &column("x", ColumnType::Integer, false, None)
+    ));
+    assert!(!same_column(
+        Dialect::Sqlite,
+        &narrow,
+        &column("x", ColumnType::Varchar(255), true, None)
+    ));
+    let default = column(
+        "x",
+        ColumnType::Varchar(255),
+        false,
+        Some(Literal::Text(String::new())),
+    );
+    assert!(!same_column(Dialect::Sqlite, &narrow, &default));
+    assert_eq!(
+        column_change(Dialect::Sqlite, &narrow, &default),
+        ColumnChange::Other
+    );
+    let integer = column("x", ColumnType::Integer, true, None);
+    assert!(same_column(
+        Dialect::Sqlite,
+        &integer,
+        &column("x", ColumnType::BigInteger, true, None)
+    ));
+}
+
+#[test]
+fn servers_widen_in_place_only_without_rewriting_rows() {
+    use ColumnChange::{None as Same, Other, Widening};
+    let varchar = ColumnType::Varchar;
+    for (from, to, postgres, mysql) in [
+        (varchar(255), varchar(255), Same, Same),
+        (varchar(255), varchar(1024), Widening, Other),
+        (varchar(256), varchar(1024), Widening, Widening),
+        (varchar(1024), varchar(255), Other, Other),
+        (varchar(255), ColumnType::Text, Widening, Other),
+        (ColumnType::Text, varchar(255), Other, Other),
+        (ColumnType::Text, ColumnType::LongText, Same, Other),
+        (ColumnType::LongText, ColumnType::Text, Same, Other),
+        (ColumnType::Integer, ColumnType::BigInteger, Other, Other),
+        (ColumnType::Boolean, ColumnType::Integer, Other, Other),
+    ] {
+        let from = column("x", from, false, None);
+        let to = column("x", to, false, None);
+        assert_eq!(
+            SERVERS.map(|dialect| column_change(dialect, &from, &to)),
+            [postgres, mysql],
+            "{from:?} {to:?}"
+        );
+    }
+    let plain = column("x", ColumnType::Integer, false, None);
+    let change = |to: Column| SERVERS.map(|dialect| column_change(dialect, &plain, &to));
+    assert_eq!(
+        change(column("x", ColumnType::Integer, true, None)),
+        [Widening, Other],
+        "MySQL rewrites for NULL"
+    );
+    assert_eq!(
+        change(column(
+            "x",
+            ColumnType::Integer,
+            false,
+            Some(Literal::Integer(0))
+        )),
+        [Widening, Widening]
+    );
+    assert_eq!(
+        change(column("y", ColumnType::Integer, false, None)),
+        [Other, Other],
+        "another column"
+    );
+    let nullable = column("x", ColumnType::Integer, true, None);
+    assert_eq!(
+        SERVERS.map(|dialect| column_change(dialect, &nullable, &plain)),
+        [Other, Other],
+        "rows may have NULL"
+    );
+}
+
+#[test]
+fn alter_column_states_type_nullability_and_default() {
+    let rootfs = column(
+        "rootfs",
+        ColumnType::Varchar(1024),
+        false,
+        Some(Literal::Text(String::new())),
+    );
+    assert_eq!(
+        alter_column(Dialect::Postgres, "apps", &rootfs),
+        r#"ALTER TABLE "apps" ALTER COLUMN "rootfs" TYPE VARCHAR(1024), ALTER COLUMN "rootfs" SET NOT NULL, "#
+            .to_owned()
+            + r#"ALTER COLUMN "rootfs" SET DEFAULT ''"#
+    );
+    assert_eq!(
+        alter_column(Dialect::Mysql, "apps", &rootfs),
+        "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) NOT NULL DEFAULT ''"
+    );
+    let bare = column("x", ColumnType::Text, true, None);
+    assert!(
+        alter_column(Dialect::Postgres, "apps", &bare)
+            .ends_with(r#""x" DROP NOT NULL, ALTER COLUMN "x" DROP DEFAULT"#)
+    );
+}

@@ -1,0 +1,88 @@
+//! Connections to an SQLite file: pools and pragmas.
+
+use std::path::Path;
+use std::time::Duration;
+
+use sqlx::Connection;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+
+use super::group_commit::GroupCommit;
+use super::{Pools, SqlError};
+
+const READERS: u32 = 8;
+/// Rows that the connection's thread buffers ahead of the reader; a full buffer costs a thread
+/// switch.
+const ROWS_AHEAD: usize = 512;
+/// In KiB; SQLite expects a negative number for that unit. The writer of a migration alternates
+/// between two large tables.
+const WRITER_CACHE: &str = "-32768";
+/// Pages of write-ahead log between checkpoints: 32 MiB. Each checkpoint waits for the disk.
+const CHECKPOINT_PAGES: &str = "8192";
+/// For the relaxed writer, 256 MiB: pages that a migration rewrites often, such as those of an
+/// index, are copied into the file less often.
+const CHECKPOINT_PAGES_RELAXED: &str = "65536";
+/// `SQLITE_NOTADB`.
+const NOT_A_DATABASE: &str = "26";
+
+pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
+    protect(path);
+    let options = SqliteConnectOptions::new()
+        .filename(path)
+        .create_if_missing(true)
+        .journal_mode(SqliteJournalMode::Wal)
+        .synchronous(SqliteSynchronous::Full)
+        .foreign_keys(false)
+        .busy_timeout(Duration::from_secs(10))
+        .row_buffer_size(ROWS_AHEAD);
+    let writing = options
+        .clone()
+        .pragma("cache_size", WRITER_CACHE)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES);
+    // Its commits reach the log at once, and the disk with the next durable commit or checkpoint.
+    let relaxed = writing
+        .clone()
+        .synchronous(SqliteSynchronous::Normal)
+        .pragma("wal_autocheckpoint", CHECKPOINT_PAGES_RELAXED);
+    // The writer opens first and creates the file. `test_before_acquire` is off: a file cannot
+    // disconnect. But after SQLite rolled a transaction back by itself, such as on a full disk, the
+    // driver still counts the connection as in a transaction and would never begin another on it.
+    let pool = || {
+        SqlitePoolOptions::new()
+            .test_before_acquire(false)
+            .before_acquire(|connection, _| {
+                let is_free = !connection.is_in_transaction();
+                Box::pin(async move { Ok(is_free) })
+            })
+    };
+    let writer = GroupCommit::new(pool().max_connections(1).connect_with(writing).await?);
+    let writer_relaxed = pool().max_connections(1).connect_with(relaxed).await?;
+    let readers = pool()
+        .max_connections(READERS)
+        .connect_with(options.create_if_missing(false).read_only(true))
+        .await?;
+    Ok(Pools::Sqlite {
+        readers,
+        writer,
+        writer_relaxed,
+    })
+}
+
+/// Whether a file could not be opened because it is not a database.
+pub(super) fn is_other_file(error: &SqlError) -> bool {
+    error
+        .as_database_error()
+        .and_then(|error| error.code())
+        .is_some_and(|code| code == NOT_A_DATABASE)
+}
+
+/// Makes the database and the files beside it private. SQLite gives new files beside it the
+/// permissions of the database.
+fn protect(path: &Path) {
+    // Fails if the file exists; SQLite reports every other reason.
+    let _ = bbs_files::private().write(true).create_new(true).open(path);
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        bbs_files::make_private(Path::new(&name));
+    }
+}

@@ -1,0 +1,165 @@
+//! Runs cargo for guest crates: one call for each workspace, with flags that make builds
+//! reproducible. Owns the flags; the encoding as components is not part of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use bbs_work::progress::Progress;
+use serde::Deserialize;
+
+use super::BuildError;
+use super::sources::{package_name, workspace_of};
+use super::toolchain::{self, TARGET, program, rustc};
+
+const PROFILE: &str = "guest";
+/// A subfolder of the target folder, so that builds of guests and of the host do not lock or
+/// rebuild each other.
+const TARGET_FOLDER: &str = "guests";
+
+/// A message of `cargo build --message-format=json`.
+#[derive(Debug, Deserialize)]
+struct CargoMessage {
+    reason: String,
+    manifest_path: Option<PathBuf>,
+    filenames: Option<Vec<PathBuf>>,
+}
+
+/// Ensures that the toolchain of every workspace can compile for WebAssembly.
+pub(super) fn prepare(crates: &[PathBuf], progress: &Progress) -> Result<(), BuildError> {
+    let workspaces = crates
+        .iter()
+        .map(|folder| workspace_of(folder))
+        .collect::<Result<BTreeSet<_>, _>>()?;
+    workspaces
+        .iter()
+        .try_for_each(|workspace| toolchain::ensure_target(workspace, progress))
+}
+
+/// Builds the crates and returns the path of each library, in the same order.
+pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<PathBuf>, BuildError> {
+    let mut workspaces: BTreeMap<PathBuf, Vec<&PathBuf>> = BTreeMap::new();
+    for crate_folder in crates {
+        workspaces
+            .entry(workspace_of(crate_folder)?)
+            .or_default()
+            .push(crate_folder);
+    }
+    let mut libraries = BTreeMap::new();
+    for (workspace, members) in workspaces {
+        let packages = members
+            .iter()
+            .map(|folder| package_name(folder))
+            .collect::<Result<Vec<_>, _>>()?;
+        cargo(&workspace, &packages, &mut |manifest, library| {
+            let Some(member) = members
+                .iter()
+                .find(|folder| same_file(&folder.join("Cargo.toml"), manifest))
+            else {
+                return;
+            };
+            progress.advance(1);
+            libraries.insert((*member).clone(), library.to_owned());
+        })?;
+    }
+    crates
+        .iter()
+        .map(|folder| {
+            libraries.get(folder).cloned().ok_or(BuildError::NoLibrary {
+                crate_folder: folder.clone(),
+            })
+        })
+        .collect()
+}
+
+fn same_file(one: &Path, other: &Path) -> bool {
+    one.canonicalize()
+        .is_ok_and(|one| other.canonicalize().is_ok_and(|other| one == other))
+}
+
+/// Runs cargo once; calls `built` with each manifest and its WebAssembly file.
+fn cargo(
+    workspace: &Path,
+    packages: &[String],
+    built: &mut dyn FnMut(&Path, &Path),
+) -> Result<(), BuildError> {
+    let failed = |source| BuildError::Cargo { source };
+    let mut errors = tempfile::tempfile().map_err(failed)?;
+    let mut command = Command::new(program("CARGO", "cargo"));
+    command
+        .current_dir(workspace)
+        .args(["build", "--lib", "--message-format=json-render-diagnostics"])
+        .args(["--profile", PROFILE, "--target", TARGET, "--target-dir"])
+        .arg(
+            std::env::var_os("CARGO_TARGET_DIR")
+                .map_or("target".into(), PathBuf::from)
+                .join(TARGET_FOLDER),
+        )
+        .args(packages.iter().flat_map(|package| ["--package", package]))
+        // Overrides every other source of flags, so that the environment cannot change the result.
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace)?)
+        // With it, crates compile other code on a stable compiler.
+        .env_remove("RUSTC_BOOTSTRAP")
+        .stdout(Stdio::piped())
+        .stderr(errors.try_clone().map_err(failed)?);
+    let mut child = command.spawn().map_err(failed)?;
+    let messages = BufReader::new(child.stdout.take().expect("it was asked for"));
+    for line in messages.lines() {
+        let Ok(message) = serde_json::from_str::<CargoMessage>(&line.map_err(failed)?) else {
+            continue;
+        };
+        let (Some(manifest), Some(files)) = (message.manifest_path, message.filenames) else {
+            continue;
+        };
+        let library = files.iter().find(|file| {
+            file.extension()
+                .is_some_and(|extension| extension == "wasm")
+        });
+        if let ("compiler-artifact", Some(library)) = (message.reason.as_str(), library) {
+            built(&manifest, library);
+        }
+    }
+    if child.wait().map_err(failed)?.success() {
+        return Ok(());
+    }
+    Err(BuildError::Compile {
+        output: rewound(&mut errors).map_err(failed)?,
+    })
+}
+
+fn rewound(file: &mut File) -> std::io::Result<String> {
+    let mut text = Vec::new();
+    file.rewind()?;
+    file.read_to_end(&mut text)?;
+    Ok(String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Flags that remove this machine's paths from the code, so that all builds of one source have the
+/// same digest.
+fn flags(workspace: &Path) -> Result<String, BuildError> {
+    let sysroot = rustc(workspace, &["--print", "sysroot"])?;
+    let version = rustc(workspace, &["--version", "--verbose"])?;
+    let commit = version
+        .lines()
+        .find_map(|line| line.strip_prefix("commit-hash: "))
+        .unwrap_or("unknown");
+    let home = std::env::var("CARGO_HOME")
+        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
+    let mut remapped = vec![(workspace.display().to_string(), "/workspace".to_owned())];
+    if let Ok(home) = home {
+        remapped.push((home, "/cargo".to_owned()));
+    }
+    // Panic messages contain paths of the standard library: installed sources have the former path,
+    // others the latter.
+    remapped.push((
+        format!("{}/lib/rustlib/src/rust", sysroot.trim()),
+        format!("/rustc/{commit}"),
+    ));
+    let flags: Vec<_> = remapped
+        .into_iter()
+        .map(|(from, to)| format!("--remap-path-prefix={from}={to}"))
+        .collect();
+    Ok(flags.join("\x1f"))
+}

@@ -1,0 +1,154 @@
+//! The position of a module in a catalog, and writing its file. Owns the rule that a new migration
+//! is not below the first, and which ones are inserted below others; opens no module.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use bbs_lens::layout::line::Line;
+use bbs_lens::layout::manifest::DataVersion;
+use serde::Serialize;
+
+use super::catalog::{self, Catalog, CatalogEntry, CatalogError, CatalogPosition};
+
+/// A migration is older than the first one in the folder.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "migration {version} is older than {first}, the first in the folder; give it a later version (`date +%s`)"
+)]
+pub struct BelowFirst {
+    /// The version of the migration to add.
+    pub version: DataVersion,
+    /// The first version in the folder.
+    pub first: DataVersion,
+}
+
+/// A migration that was added below others.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Insertion {
+    /// The version of the migration.
+    pub version: DataVersion,
+    /// The migrations above it that were there before.
+    pub below: Vec<DataVersion>,
+}
+
+/// The migrations that a change of modules adds below others.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Insertions {
+    /// One for each migration, oldest first.
+    pub migrations: Vec<Insertion>,
+    /// The newest version, if no migration was added above it: databases that are at it refuse the
+    /// insertion.
+    pub refused_at: Option<DataVersion>,
+}
+
+impl Insertions {
+    /// The migrations of a folder below those of the folders `base`, which it continues.
+    ///
+    /// # Errors
+    /// As [`Catalog::entries`].
+    pub fn of_add_on(folder: &Path, base: &[PathBuf]) -> Result<Self, CatalogError> {
+        let base_line = Catalog::line_of(base)?;
+        let own = line_of(&Catalog::entries(folder, base)?);
+        Ok(Self::between(&base_line, &union(&base_line, &own)))
+    }
+
+    /// The migrations below which a version was inserted.
+    pub fn of(&self, version: DataVersion) -> &[DataVersion] {
+        self.migrations
+            .iter()
+            .find(|inserted| inserted.version == version)
+            .map_or(&[], |inserted| &inserted.below)
+    }
+
+    /// The insertions among the versions `after` that are not in `before`.
+    pub(super) fn between(before: &Line, after: &Line) -> Self {
+        let below = |version| before.versions().filter(|other| *other > version).collect();
+        let migrations: Vec<_> = before
+            .inserted(after)
+            .map(|version| Insertion {
+                version,
+                below: below(version),
+            })
+            .collect();
+        let is_refused = !migrations.is_empty() && after.newest() == before.newest();
+        Self {
+            migrations,
+            refused_at: is_refused.then(|| before.newest()),
+        }
+    }
+}
+
+/// Merges modules into a catalog that continues the migrations of `base`: each replaces the module
+/// of the same version, or is added at the place of its version.
+///
+/// # Errors
+///
+/// If a migration would be added below the first: a database that another BBS has written is
+/// assumed to have run it.
+pub(super) fn merge(
+    before: Vec<CatalogEntry>,
+    added: impl Iterator<Item = CatalogEntry>,
+    base: &Line,
+) -> Result<Vec<CatalogEntry>, BelowFirst> {
+    let first = line_of(&before).versions().chain(base.versions()).min();
+    let mut entries = before;
+    for entry in added {
+        if let Some(same) = entries
+            .iter_mut()
+            .find(|old| old.position.is_same(entry.position))
+        {
+            *same = entry;
+            continue;
+        }
+        if let (Some(version), Some(first)) = (entry.position.data_version(), first)
+            && version < first
+        {
+            return Err(BelowFirst { version, first });
+        }
+        entries.push(entry);
+    }
+    entries.sort_by_key(|entry| entry.position.order());
+    Ok(chain(entries, base))
+}
+
+/// The versions of the migrations in a catalog.
+pub(super) fn line_of(entries: &[CatalogEntry]) -> Line {
+    entries
+        .iter()
+        .filter_map(|entry| entry.position.data_version())
+        .collect()
+}
+
+/// The versions of two lines.
+pub(super) fn union(one: &Line, other: &Line) -> Line {
+    one.versions().chain(other.versions()).collect()
+}
+
+/// Records in each migration the version that it follows: of the migration before it, or of one of
+/// `base` in between.
+pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: &Line) -> Vec<CatalogEntry> {
+    let mut before = None;
+    for entry in &mut entries {
+        if let CatalogPosition::Migration { version, follows } = &mut entry.position {
+            debug_assert!(before < Some(*version), "versions of a catalog ascend");
+            let of_base = base.versions().rfind(|other| *other < *version);
+            *follows = before.replace(*version).max(of_base);
+        }
+    }
+    entries
+}
+
+/// Writes a module's file atomically, unless the file already has that content.
+pub(super) fn put(into: &Path, entry: &CatalogEntry, component: &[u8]) -> std::io::Result<()> {
+    let path = into.join(&entry.file);
+    if bbs_files::read(&path, component.len() as u64).is_ok_and(|found| found == component) {
+        return Ok(());
+    }
+    let mut file = tempfile::NamedTempFile::new_in(into)?;
+    file.write_all(component)?;
+    file.as_file().sync_all()?;
+    catalog::persist_readable(file, &path)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,145 @@
+//! The position of added modules in a catalog.
+
+use super::*;
+use crate::translate::ApiVersion;
+
+fn migration(version: DataVersion, file: &str) -> CatalogEntry {
+    CatalogEntry {
+        file: file.to_owned(),
+        sha256: String::new(),
+        position: CatalogPosition::Migration {
+            version,
+            follows: None,
+        },
+    }
+}
+
+fn translator(serves: u32, onto: u32, file: &str) -> CatalogEntry {
+    let version = |minor| ApiVersion::new(0, minor);
+    let position = CatalogPosition::Translator {
+        serves: version(serves),
+        onto: version(onto),
+    };
+    CatalogEntry {
+        file: file.to_owned(),
+        sha256: String::new(),
+        position,
+    }
+}
+
+fn files(entries: &[CatalogEntry]) -> Vec<&str> {
+    entries.iter().map(|entry| entry.file.as_str()).collect()
+}
+
+fn follows(entries: &[CatalogEntry]) -> Vec<Option<DataVersion>> {
+    let migrations = entries.iter().filter_map(|entry| match entry.position {
+        CatalogPosition::Migration { follows, .. } => Some(follows),
+        CatalogPosition::Translator { .. } => None,
+    });
+    migrations.collect()
+}
+
+#[test]
+fn newer_migration_is_appended_and_names_its_predecessor() {
+    let before = vec![migration(1, "a"), translator(9, 10, "t")];
+    let entries = merge(
+        before,
+        [migration(5, "c"), migration(7, "d")].into_iter(),
+        &Line::default(),
+    )
+    .unwrap();
+    assert_eq!(files(&entries), ["a", "c", "d", "t"]);
+    assert_eq!(follows(&entries), [None, Some(1), Some(5)]);
+}
+
+#[test]
+fn migration_of_a_present_version_replaces_it() {
+    let before = vec![migration(1, "a"), migration(3, "b"), migration(5, "c")];
+    let entries = merge(
+        before,
+        [migration(3, "new-b")].into_iter(),
+        &Line::default(),
+    )
+    .unwrap();
+    assert_eq!(files(&entries), ["a", "new-b", "c"]);
+    assert_eq!(follows(&entries), [None, Some(1), Some(3)]);
+}
+
+#[test]
+fn migration_between_others_is_inserted_at_its_version() {
+    let before = vec![migration(1, "a"), migration(5, "c"), translator(9, 10, "t")];
+    let entries = merge(
+        before,
+        [migration(7, "d"), migration(3, "b")].into_iter(),
+        &Line::default(),
+    )
+    .unwrap();
+    assert_eq!(files(&entries), ["a", "b", "c", "d", "t"]);
+    assert_eq!(follows(&entries), [None, Some(1), Some(3), Some(5)]);
+}
+
+#[test]
+fn migrations_of_an_add_on_follow_those_of_its_base_in_between() {
+    let base = [1, 5, 8].into_iter().collect();
+    let entries = merge(
+        vec![migration(3, "b")],
+        [migration(9, "d"), migration(4, "c")].into_iter(),
+        &base,
+    )
+    .unwrap();
+    assert_eq!(files(&entries), ["b", "c", "d"]);
+    assert_eq!(follows(&entries), [Some(1), Some(3), Some(8)]);
+}
+
+#[test]
+fn migration_older_than_the_first_is_rejected() {
+    let before = || vec![migration(3, "a"), migration(5, "c")];
+    let error = merge(before(), [migration(2, "b")].into_iter(), &Line::default()).unwrap_err();
+    assert_eq!((error.version, error.first), (2, 3));
+    let base = [1].into_iter().collect();
+    assert!(merge(before(), [migration(2, "b")].into_iter(), &base).is_ok());
+}
+
+#[test]
+fn insertions_need_a_migration_above_those_that_were_there() {
+    let line = |versions: &[DataVersion]| versions.iter().copied().collect::<Line>();
+    let before = line(&[1, 5, 8]);
+    for (after, inserted, refused_at) in [
+        (
+            line(&[1, 3, 5, 6, 8]),
+            vec![(3, vec![5, 8]), (6, vec![8])],
+            Some(8),
+        ),
+        (line(&[1, 3, 5, 8, 9]), vec![(3, vec![5, 8])], None),
+        (line(&[1, 5, 8, 9]), vec![], None),
+        (line(&[1, 5, 8]), vec![], None),
+    ] {
+        let migrations = inserted
+            .into_iter()
+            .map(|(version, below)| Insertion { version, below })
+            .collect();
+        assert_eq!(
+            Insertions::between(&before, &after),
+            Insertions {
+                migrations,
+                refused_at
+            }
+        );
+    }
+    assert_eq!(
+        Insertions::between(&Line::default(), &before),
+        Insertions::default()
+    );
+}
+
+#[test]
+fn translator_is_sorted_into_the_chain() {
+    let before = vec![translator(10, 11, "ten")];
+    let built = [
+        translator(9, 10, "nine"),
+        translator(10, 11, "new-ten"),
+        translator(11, 12, "eleven"),
+    ];
+    let entries = merge(before, built.into_iter(), &Line::default()).unwrap();
+    assert_eq!(files(&entries), ["nine", "new-ten", "eleven"]);
+}

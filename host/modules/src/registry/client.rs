@@ -1,0 +1,279 @@
+//! The answers of a registry that a pull reads, each up to a limit: a registry is another machine,
+//! which may send without end. Owns the login, which is that of Docker's registries: the registry
+//! names a service that gives out a token.
+
+use http_auth::ChallengeParser;
+use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
+use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use serde::Deserialize;
+
+use super::{
+    ArtifactReference, CONNECT_TIMEOUT, READ_TIMEOUT, RegistryAuth, RegistryConnection,
+    RegistryError,
+};
+use crate::text::ModuleText;
+
+/// The largest answer with a token, in bytes.
+const TOKEN_BYTES: u64 = 1 << 20;
+/// The bytes that are read of an answer with an error.
+const ERROR_BYTES: u64 = 64 << 10;
+
+/// A registry that has let this machine in.
+#[derive(Debug)]
+pub(super) struct RegistryClient<'a> {
+    http: Client,
+    reference: &'a ArtifactReference,
+    scheme: &'static str,
+    auth: RegistryAuth,
+}
+
+/// The access to a repository that a request needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    Pull,
+    PushAndPull,
+}
+
+/// An answer of the service that gives out tokens.
+#[derive(Deserialize)]
+struct TokenAnswer {
+    token: Option<String>,
+    access_token: Option<String>,
+}
+
+/// Why an answer was not read.
+#[derive(Debug)]
+pub(super) enum AnswerError {
+    TooLarge { limit: u64 },
+    Interrupted(reqwest::Error),
+}
+
+impl<'a> RegistryClient<'a> {
+    /// Logs in.
+    ///
+    /// # Errors
+    /// The registry cannot be reached, or denies access.
+    pub(super) async fn log_in(
+        reference: &'a ArtifactReference,
+        connection: &RegistryConnection,
+        scope: Scope,
+    ) -> Result<Self, RegistryError> {
+        let http = Client::builder()
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .user_agent(connection.user_agent)
+            .build();
+        let scheme = if connection.insecure_http {
+            "http"
+        } else {
+            "https"
+        };
+        let http = http.map_err(|error| unreachable(reference, &error))?;
+        let mut client = Self {
+            http,
+            reference,
+            scheme,
+            auth: connection.auth.clone(),
+        };
+        if !matches!(connection.auth, RegistryAuth::Bearer(_)) {
+            client.auth = client.exchanged(scope).await?;
+        }
+        Ok(client)
+    }
+
+    /// The token of the service that the registry names, or the account itself.
+    async fn exchanged(&self, scope: Scope) -> Result<RegistryAuth, RegistryError> {
+        let registry = self.reference.0.resolve_registry();
+        let answer = self
+            .sent(self.http.get(format!("{}://{registry}/v2/", self.scheme)))
+            .await?;
+        let challenges = answer
+            .headers()
+            .get_all(WWW_AUTHENTICATE)
+            .iter()
+            .filter_map(|header| header.to_str().ok());
+        let Some((realm, service)) = challenges.filter_map(bearer).next() else {
+            let is_challenged = answer.headers().contains_key(WWW_AUTHENTICATE);
+            return Ok(if is_challenged {
+                self.auth.clone()
+            } else {
+                RegistryAuth::Anonymous
+            });
+        };
+        let actions = match scope {
+            Scope::Pull => "pull",
+            Scope::PushAndPull => "pull,push",
+        };
+        let scope = format!("repository:{}:{actions}", self.reference.0.repository());
+        let mut query = vec![("scope", scope)];
+        query.extend(service.map(|service| ("service", service)));
+        let request = authenticated(self.http.get(realm).query(&query), &self.auth);
+        let answer = self.sent(request).await?;
+        let failed = |reason: String| RegistryError::Failed {
+            reference: self.reference.clone(),
+            reason: ModuleText::reason(&reason),
+        };
+        if !answer.status().is_success() {
+            // The service may answer a wrong password with any status.
+            return Err(self.denied(error_text(answer).await));
+        }
+        let bytes = read(answer, TOKEN_BYTES)
+            .await
+            .map_err(|error| match error {
+                AnswerError::TooLarge { limit } => self.too_large("a token", limit),
+                AnswerError::Interrupted(error) => unreachable(self.reference, &error),
+            })?;
+        let answer: TokenAnswer = serde_json::from_slice(&bytes)
+            .map_err(|error| failed(format!("its token is not readable: {error}")))?;
+        let token = answer
+            .token
+            .or(answer.access_token)
+            .ok_or_else(|| failed("its answer has no token".to_owned()))?;
+        Ok(RegistryAuth::Bearer(token))
+    }
+
+    /// The token or the account that requests to the registry carry.
+    pub(super) fn auth(&self) -> &RegistryAuth {
+        &self.auth
+    }
+
+    /// The manifest that the reference names, at most `limit` bytes, as the registry sends it.
+    ///
+    /// # Errors
+    /// The registry does not have it, denies access, fails, or sends more.
+    pub(super) async fn manifest(
+        &self,
+        media_type: &str,
+        limit: u64,
+    ) -> Result<Vec<u8>, RegistryError> {
+        let named = self
+            .reference
+            .0
+            .digest()
+            .or(self.reference.0.tag())
+            .unwrap_or_default();
+        let request = self.get("manifests", named).header(ACCEPT, media_type);
+        read(self.succeeded(request).await?, limit)
+            .await
+            .map_err(|error| match error {
+                AnswerError::TooLarge { limit } => self.too_large("a manifest", limit),
+                AnswerError::Interrupted(error) => unreachable(self.reference, &error),
+            })
+    }
+
+    /// The content with a digest, at most `limit` bytes.
+    ///
+    /// # Errors
+    /// As an inner error, that it has more bytes or the transfer broke off; otherwise, that the
+    /// registry does not have it, denies access or fails.
+    pub(super) async fn blob(
+        &self,
+        digest: &str,
+        limit: u64,
+    ) -> Result<Result<Vec<u8>, AnswerError>, RegistryError> {
+        Ok(read(self.succeeded(self.get("blobs", digest)).await?, limit).await)
+    }
+
+    fn get(&self, kind: &str, name: &str) -> RequestBuilder {
+        let registry = self.reference.0.resolve_registry();
+        let repository = self.reference.0.repository();
+        let request = self.http.get(format!(
+            "{}://{registry}/v2/{repository}/{kind}/{name}",
+            self.scheme
+        ));
+        authenticated(request, &self.auth)
+    }
+
+    async fn sent(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
+        request
+            .send()
+            .await
+            .map_err(|error| unreachable(self.reference, &error))
+    }
+
+    async fn succeeded(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
+        let answer = self.sent(request).await?;
+        let status = answer.status();
+        if status.is_success() {
+            return Ok(answer);
+        }
+        let text = error_text(answer).await;
+        let reference = self.reference.clone();
+        let reason = ModuleText::reason(&format!("{status}: {text}"));
+        Err(match status {
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.denied(text),
+            StatusCode::NOT_FOUND => RegistryError::NotFound { reference, reason },
+            _ => RegistryError::Failed { reference, reason },
+        })
+    }
+
+    fn denied(&self, reason: String) -> RegistryError {
+        let reference = &self.reference.0;
+        let registry = reference.registry().to_owned();
+        let repository = reference.repository().to_owned();
+        RegistryError::Denied {
+            registry,
+            repository,
+            reason: ModuleText::reason(&reason),
+        }
+    }
+
+    fn too_large(&self, what: &'static str, limit: u64) -> RegistryError {
+        RegistryError::Answer {
+            registry: self.reference.0.registry().to_owned(),
+            what,
+            limit,
+        }
+    }
+}
+
+/// The address of the service that gives out tokens, and the name of this registry there.
+fn bearer(header: &str) -> Option<(String, Option<String>)> {
+    let mut challenges = ChallengeParser::new(header).filter_map(Result::ok);
+    let challenge = challenges.find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"))?;
+    let param = |name: &str| {
+        let found = challenge
+            .params
+            .iter()
+            .find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.to_unescaped())
+    };
+    Some((param("realm")?, param("service")))
+}
+
+fn authenticated(request: RequestBuilder, auth: &RegistryAuth) -> RequestBuilder {
+    match auth {
+        RegistryAuth::Anonymous => request,
+        RegistryAuth::Basic(user, password) => request.basic_auth(user, Some(password)),
+        RegistryAuth::Bearer(token) => request.bearer_auth(token),
+    }
+}
+
+async fn read(mut answer: Response, limit: u64) -> Result<Vec<u8>, AnswerError> {
+    if answer.content_length().is_some_and(|length| length > limit) {
+        return Err(AnswerError::TooLarge { limit });
+    }
+    let mut content = Vec::new();
+    while let Some(part) = answer.chunk().await.map_err(AnswerError::Interrupted)? {
+        if (content.len() + part.len()) as u64 > limit {
+            return Err(AnswerError::TooLarge { limit });
+        }
+        content.extend_from_slice(&part);
+    }
+    Ok(content)
+}
+
+/// The text of an answer with an error, as far as it is short.
+async fn error_text(answer: Response) -> String {
+    read(answer, ERROR_BYTES)
+        .await
+        .map(|text| String::from_utf8_lossy(&text).into_owned())
+        .unwrap_or_default()
+}
+
+fn unreachable(reference: &ArtifactReference, error: &reqwest::Error) -> RegistryError {
+    RegistryError::Unreachable {
+        registry: reference.0.registry().to_owned(),
+        reason: ModuleText::of_error(error),
+    }
+}

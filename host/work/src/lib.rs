@@ -1,0 +1,11 @@
+//! Long work, and what is reported of it: batches, their rate and progress; the pauses between
+//! attempts; log lines, errors and foreign text in the form in which people read them. Knows no
+//! database and no module.
+
+pub mod batches;
+pub mod causes;
+pub mod log_sampling;
+pub mod pauses;
+pub mod printable;
+pub mod progress;
+pub mod throttle;
