@@ -1,8 +1,9 @@
 //! A database that Diego's BBS wrote at version 1722634733, and the responses that its newest
 //! release gave on it.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 
 use bbs::testing::database::{Database, Dialect, Sql, sql};
 use bbs::testing::modules::catalog::Catalog;
@@ -49,8 +50,18 @@ pub fn migrations() -> Vec<Arc<dyn Transform>> {
     migrations_in(&super::modules::modules())
 }
 
-/// The migrations of a modules directory.
-pub fn migrations_in(folder: &std::path::Path) -> Vec<Arc<dyn Transform>> {
+/// The migrations of one of the modules directories of [`super::modules`]. They are loaded once: a
+/// call of a migration has no effect on another one.
+pub fn migrations_in(folder: &Path) -> Vec<Arc<dyn Transform>> {
+    static LOADED: Mutex<BTreeMap<PathBuf, Vec<Arc<dyn Transform>>>> = Mutex::new(BTreeMap::new());
+    let mut loaded = LOADED.lock().expect("the catalogs of the tests load");
+    loaded
+        .entry(folder.to_owned())
+        .or_insert_with(|| load(folder))
+        .clone()
+}
+
+fn load(folder: &Path) -> Vec<Arc<dyn Transform>> {
     let catalog = Catalog::load(folder, &super::modules::sandbox());
     let catalog = catalog.unwrap_or_else(|error| panic!("{}", super::modules::chain(&error)));
     catalog

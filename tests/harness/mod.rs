@@ -80,10 +80,12 @@ pub fn command() -> std::process::Command {
     command
 }
 
-/// A client for plain HTTP.
+/// A client for plain HTTP. It has no certificates of authorities: reading those of the system takes
+/// longer than most calls.
 pub fn http_client() -> reqwest::Client {
     bbs::choose_cryptography();
-    reqwest::Client::new()
+    let client = reqwest::Client::builder().tls_certs_only([]);
+    client.build().expect("a client without TLS")
 }
 
 /// Waits before a condition is checked again.

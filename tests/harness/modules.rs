@@ -2,7 +2,7 @@
 //! the first test that needs them, once per state of the source.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use bbs::testing::modules::build::{self, BuildRequest};
 use bbs::testing::modules::catalog::Catalog;
@@ -35,9 +35,11 @@ pub fn modules() -> PathBuf {
     })
 }
 
-/// The translators of the default catalog, oldest first.
+/// The translators of the default catalog, oldest first. They are loaded once: the servers of a
+/// test process share their instances, as the calls of one host do.
 pub fn translators() -> Vec<Arc<dyn Translate>> {
-    translators_of(&modules())
+    static LOADED: LazyLock<Vec<Arc<dyn Translate>>> = LazyLock::new(|| translators_of(&modules()));
+    LOADED.clone()
 }
 
 fn translators_of(folder: &Path) -> Vec<Arc<dyn Translate>> {

@@ -2,9 +2,11 @@
 //! of empty database servers. Owns the folders below `target/test-modules`, which can be deleted at
 //! any time.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 
 use super::workspace;
 
@@ -33,8 +35,18 @@ pub fn hash_of(state: impl Hash) -> u64 {
     hasher.finish()
 }
 
-/// A hash of the names and contents of files and folders of the workspace.
+/// A hash of the names and contents of files and folders of the workspace. They are read once: they
+/// do not change while a test process runs.
 pub fn hash_of_files(sources: &[&str]) -> u64 {
+    static HASHES: Mutex<BTreeMap<Vec<String>, u64>> = Mutex::new(BTreeMap::new());
+    let names = sources.iter().map(|&source| source.to_owned()).collect();
+    let mut hashes = HASHES.lock().expect("no source file is missing");
+    *hashes
+        .entry(names)
+        .or_insert_with(|| read_and_hash(sources))
+}
+
+fn read_and_hash(sources: &[&str]) -> u64 {
     let mut hasher = DefaultHasher::new();
     for source in sources {
         for file in files_of(&workspace().join(source)) {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bbs::testing::api::Api;
 use bbs::testing::clients::Clients;
 use bbs::testing::clock::StoppedClock;
-use bbs::testing::database::Database;
+use bbs::testing::database::{Database, sql};
 use bbs::testing::domain::{Policy, Service};
 use bbs::testing::events::Events;
 use bbs::testing::http::{self, Gate};
@@ -319,6 +319,7 @@ async fn newest_layout(database: &TestDatabase, with_rows: bool) {
         fixture::write_tables_to(database).await;
     }
     let opened = database.open().await;
+    let mut tx = opened.write().await.expect("a transaction");
     for statement in [
         "ALTER TABLE desired_lrps ADD COLUMN update_strategy INT NOT NULL DEFAULT 0",
         "ALTER TABLE desired_lrps ADD COLUMN record_version BIGINT",
@@ -334,8 +335,11 @@ async fn newest_layout(database: &TestDatabase, with_rows: bool) {
          PRIMARY KEY (process_guid, definition_id))",
         "CREATE TABLE bbs_lrp_updates (process_guid VARCHAR(255) PRIMARY KEY, started_at BIGINT, cancelled BOOL)",
     ] {
-        execute(&opened, statement).await;
+        tx.execute(sql(statement))
+            .await
+            .expect("a part of the layout");
     }
+    tx.commit().await.expect("the tables are made");
     opened.close().await;
 }
 

@@ -8,8 +8,9 @@ mod serving;
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
-use bbs::testing::database::{Dialect, sql};
+use bbs::testing::database::{Address, Database, Dialect, sql};
 use bbs::testing::migrate::{Decision, fault};
 use bbs_lens::layout::columns::{Batch, Outcome};
 use bbs_lens::layout::manifest::{Direction, Manifest};
@@ -32,6 +33,8 @@ use crate::harness::{PATIENCE, block_until, pause};
 /// Number of points at which a migration is disturbed, evenly distributed over the bytes that it
 /// sends.
 const POINTS_OF_FAULT: u64 = 8;
+/// The time to open a connection that may be cut: far above what one takes.
+const LONGEST_CONNECT: Duration = Duration::from_secs(2);
 
 /// Both directions between the newest and the oldest version: source database, direction, target
 /// version.
@@ -61,9 +64,33 @@ async fn migrate(
     direction: &str,
     version: u64,
 ) -> Result<Decision, String> {
-    let stored = Stored::try_open(database, fixture::migrations())
-        .await
-        .map_err(|error| chain(&error))?;
+    let stored = Stored::try_open(database, fixture::migrations()).await;
+    finish(stored.map_err(|error| chain(&error))?, direction, version).await
+}
+
+/// [`migrate`] through a proxy. A connection that is cut stays so, and the migration does not try to
+/// open it again for as long as a host does.
+async fn migrate_through(
+    proxy: &Proxy,
+    database: &TestDatabase,
+    direction: &str,
+    version: u64,
+) -> Result<Decision, String> {
+    let Address::Server(mut server) = database.through(proxy.address()).address() else {
+        panic!("a file has no address")
+    };
+    server.limits.connect_timeout = LONGEST_CONNECT;
+    let opened = Database::open(&Address::Server(server)).await;
+    let opened = opened.map_err(|error| chain(&error))?;
+    finish(
+        Stored::over(opened, fixture::migrations()),
+        direction,
+        version,
+    )
+    .await
+}
+
+async fn finish(stored: Stored, direction: &str, version: u64) -> Result<Decision, String> {
     let done = match direction {
         "up" => stored.up(version).await,
         _ => stored.down(version).await,
@@ -81,7 +108,7 @@ async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
             let database = start.copy();
             let proxy = Proxy::to(server.address());
             proxy.cut_after(sent * point / POINTS_OF_FAULT);
-            let cut = migrate(&database.through(proxy.address()), direction, version).await;
+            let cut = migrate_through(&proxy, &database, direction, version).await;
             assert!(proxy.is_cut() || cut.is_ok(), "{cut:?}");
             migrate(&database, direction, version).await.unwrap();
             assert!(

@@ -26,7 +26,7 @@ async fn with_tasks(kind: Kind) -> (Installation, Vec<String>) {
 async fn with_tasks_and(kind: Kind, modules: &Path) -> (Installation, Vec<String>) {
     let installation = Installation::new(modules, kind);
     // So that the first and the last task are of different batches.
-    let installation = installation.set("migration_units_per_second", 100);
+    let installation = installation.set("migration_units_per_second", 200);
     fixture::write_to(&installation.database).await;
     let guids = query(&installation, "SELECT guid FROM tasks ORDER BY guid").await;
     (installation, guids)
