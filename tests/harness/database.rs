@@ -12,6 +12,7 @@ use bbs::testing::database::{
 };
 use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
+use tokio::time::timeout;
 
 use super::engine::{PASSWORD, USER};
 
@@ -29,6 +30,8 @@ pub use lock_waits::LockTimeout;
 pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
 /// Size of a connection pool. Many tests share a server, which accepts 400 connections.
 const CONNECTIONS: u32 = 20;
+/// Far above what any statement here takes: reached only if the server waits for a lock.
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A shared handle: the database is dropped with the last clone.
 #[derive(Clone)]
@@ -300,6 +303,10 @@ impl Drop for Location {
         else {
             return;
         };
+        if std::thread::panicking() {
+            // The database may be in use still. The server removes it with its folder.
+            return;
+        }
         match owner {
             Owner::Other { .. } => return,
             Owner::Us => {}
@@ -407,13 +414,14 @@ fn try_administer(
     statements: Vec<String>,
 ) -> Result<Vec<String>, sqlx::Error> {
     let path = format!("{USER}:{PASSWORD}@{address}/{database}");
+    let description = statements.join("; ");
     // A separate thread and runtime: callers are inside a runtime or outside of one.
     std::thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
-        runtime.block_on(async {
+        let work = async {
             let mut found = Vec::new();
             if kind.dialect() == Dialect::Mysql {
                 let mut connection = MySqlConnection::connect(&format!("mysql://{path}")).await?;
@@ -433,10 +441,12 @@ fn try_administer(
                 }
             }
             Ok(found)
-        })
+        };
+        runtime.block_on(async { timeout(PATIENCE, work).await })
     })
     .join()
-    .expect("the statements run or fail")
+    .expect("a thread for statements does not panic")
+    .unwrap_or_else(|_| panic!("{kind:?} at {address} does not answer: {description}"))
 }
 
 /// Copies a database table by table, with keys, indexes and rows: MySQL has no `CREATE DATABASE ...

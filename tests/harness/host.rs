@@ -283,7 +283,8 @@ impl Host {
         let call = super::http_client()
             .post(self.url(path))
             .body(request.encode_to_vec());
-        let answer = call.send().await.expect("the host answers");
+        let answer = call.timeout(PATIENCE).send().await;
+        let answer = answer.expect("the host answers");
         assert_eq!(answer.status().as_u16(), 200, "{path}");
         let body = answer.bytes().await.expect("a body");
         A::decode(body).unwrap_or_else(|fault| panic!("{path}: {fault}"))
@@ -293,12 +294,15 @@ impl Host {
     #[track_caller]
     pub fn terminate(mut self) -> std::process::ExitStatus {
         self.signal("TERM");
-        self.child.wait().expect("the host can be waited for")
+        self.wait()
     }
 
     /// Waits until the host has ended.
     #[track_caller]
     pub fn wait(&mut self) -> std::process::ExitStatus {
+        if !super::holds_within(PATIENCE, || self.has_ended()) {
+            panic!("the host does not end: {:#?}", self.output());
+        }
         self.child.wait().expect("the host can be waited for")
     }
 
