@@ -9,6 +9,10 @@ pub(super) const SAVES_ANEW: &str = "it ran before and saved values that it lose
                                      now would take their place before the migration is complete; take the database down below \
                                      it first, and up again from there";
 
+/// What to do about a fault that the rules for manifests did not find.
+pub(super) const BREAKS_A_RULE: &str = "its manifest breaks a rule that this host relies on, so remove the module, and report it \
+                                        with the file";
+
 /// Why a way cannot come up again through a migration with a unit.
 pub(super) const LOSES_SAVED: &str = "what it saved of the unit on the way down does not belong to the unit any more, which an \
                                       inserted migration has changed";
@@ -101,7 +105,7 @@ impl LensError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "migration {version}-{name} cannot be composed with those before it, {direction} from {source_version} to {target}: \
-     {reason}; its manifest breaks a rule that this host relies on, so remove the module, and report it with the file"
+     {reason}"
 )]
 pub struct ComposeError {
     pub version: DataVersion,
