@@ -1,8 +1,8 @@
 //! The executable. Diego's post-start script looks for a process of this name, so it is called
 //! `bbs`.
 
-/// The allocator of a static executable, whose C library has one that takes a lock for all threads.
-#[cfg(target_env = "musl")]
+/// With it lists take 5 to 15 % less time than with glibc's allocator. That of musl takes one lock
+/// for all threads.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
