@@ -321,7 +321,7 @@ impl Lens {
                 .compose(&at)
                 .map(|version| (version, error::SAVES_ANEW));
             let refused = renewed.or_else(|| {
-                lens.changes_what_was_saved(way, migrations)
+                lens.changes_what_was_saved()
                     .map(|version| (version, error::CHANGES_SAVED))
             });
             refused.map_or(Ok(lens), |(version, reason)| {
@@ -350,25 +350,21 @@ impl Lens {
         })
     }
 
-    /// The migration, inserted on the way or later on the way up again, that would change rows for
-    /// which those above have saved values on the way down, if that is where the way ends: the values
-    /// could not be given back to the rows any more.
-    fn changes_what_was_saved(
-        &self,
-        way: Way<'_>,
-        migrations: &[Arc<dyn Transform>],
-    ) -> Option<DataVersion> {
-        let saves = |leg: &&Leg| leg.direction == Direction::Down;
-        let newest = self.leaving.iter().find(saves)?.version;
-        let is_inserted = |version: DataVersion| version < newest && way.is_inserted(version);
-        if !way.inserted().into_iter().any(is_inserted) {
-            return None;
-        }
-        migrations
+    /// The inserted migration that would change rows for which those above have saved values on the
+    /// way down, if that is where the way ends: the values could not be given back to the rows any
+    /// more.
+    fn changes_what_was_saved(&self) -> Option<DataVersion> {
+        let leaves_saved = self
+            .leaving
             .iter()
-            .map(|migration| migration.manifest())
-            .find(|manifest| is_inserted(manifest.version) && !step::only_adds(manifest))
-            .map(|manifest| manifest.version)
+            .any(|leg| leg.direction == Direction::Down);
+        let mut inserted = self
+            .steps
+            .iter()
+            .filter(|step| step.direction == Direction::Up && step.counterpart.is_none());
+        inserted
+            .find(|step| leaves_saved && !step.only_adds())
+            .map(Step::version)
     }
 
     /// The migrations in the order in which they run.

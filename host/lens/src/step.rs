@@ -9,7 +9,7 @@ use super::error::LensError;
 use super::transform::Transform;
 use crate::layout::history::Leg;
 use crate::layout::history::name_before;
-use crate::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
+use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::Encoding;
 
@@ -285,6 +285,20 @@ impl Step {
             })
     }
 
+    /// Whether it leaves rows as they are but for what it adds.
+    pub(super) fn only_adds(&self) -> bool {
+        let adds = |change: &Change| {
+            matches!(
+                change,
+                Change::AddColumn { .. }
+                    | Change::CreateTable(_)
+                    | Change::CreateIndex { .. }
+                    | Change::DropIndex { .. }
+            )
+        };
+        self.accesses().is_empty() && self.changes.iter().all(adds)
+    }
+
     /// Whether the row function writes a column.
     pub(super) fn computes(&self, table: &str, column: &[u8]) -> bool {
         let mut accesses = self
@@ -360,18 +374,4 @@ impl Step {
             (true, true) => ColumnFate::Lost,
         }
     }
-}
-
-/// Whether a migration leaves rows on the way up as they are but for what it adds.
-pub(super) fn only_adds(manifest: &Manifest) -> bool {
-    let adds = |change: &Change| {
-        matches!(
-            change,
-            Change::AddColumn { .. }
-                | Change::CreateTable(_)
-                | Change::CreateIndex { .. }
-                | Change::DropIndex { .. }
-        )
-    };
-    manifest.up.is_empty() && manifest.changes.iter().all(adds)
 }

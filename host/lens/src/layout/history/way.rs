@@ -169,14 +169,6 @@ impl<'a> Way<'a> {
         let wanted = self.after.line().up_to(self.to);
         ran.inserted(&wanted).collect()
     }
-
-    /// Whether a migration of the line that the way leads to has not run, and stands below others
-    /// that ran. The way may end below it.
-    pub fn is_inserted(&self, version: DataVersion) -> bool {
-        let ran = self.before.line().up_to(self.from);
-        ran.inserted(&self.after.line())
-            .any(|inserted| inserted == version)
-    }
 }
 
 #[cfg(test)]
@@ -228,13 +220,6 @@ mod tests {
             assert_eq!(way.inserted(), inserted, "{legs}");
             assert_eq!(way.passed().count(), way.legs().len());
         }
-        let with_two = history(&[1, 2, 3, 4, 5, 6, 9]);
-        let way = Way::between(&ran, &with_two, 6, 3);
-        assert_eq!(way.inserted(), [3]);
-        let inserted: Vec<_> = (1..=9)
-            .filter(|&version| way.is_inserted(version))
-            .collect();
-        assert_eq!(inserted, [3, 4], "one stands above the end of the way");
         assert_eq!(
             shown(&Way::within(&catalog, 9, 3)),
             "down 9, down 6, down 5"
