@@ -81,6 +81,16 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
+/// The sources of what was one crate, whose names and messages are those of one program.
+const HOST_CRATES: [&str; 6] = [
+    "host/src",
+    "host/database/src",
+    "host/lens/src",
+    "host/modules/src",
+    "host/units/src",
+    "host/work/src",
+];
+
 /// The top-level module of the host that a file belongs to.
 fn module_of(path: &Path) -> String {
     let inside = path

@@ -9,7 +9,7 @@ pub(super) const SAVES_ANEW: &str = "it ran before and saved values that it lose
                                      now would take their place before the migration is complete; take the database down below \
                                      it first, and up again from there";
 
-/// What to do about a fault that the rules for manifests did not find.
+/// The advice about a fault that the rules for manifests did not find.
 pub(super) const BREAKS_A_RULE: &str = "its manifest breaks a rule that this host relies on, so remove the module, and report it \
                                         with the file";
 

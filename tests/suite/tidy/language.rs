@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{assert_none, read, rust_files, workspace};
+use super::{HOST_CRATES, assert_none, read, rust_files, workspace};
 
 /// Write the noun instead: the client, the writer, the previous master, the caller.
 const PERSONS: [&str; 6] = [
@@ -50,14 +50,7 @@ fn sentences_and_names_do_not_personify_code() {
 fn type_name_has_one_definition_in_a_crate() {
     let mut problems = Vec::new();
     for folders in [
-        &[
-            "host/src",
-            "host/database/src",
-            "host/lens/src",
-            "host/modules/src",
-            "host/units/src",
-            "host/work/src",
-        ][..],
+        &HOST_CRATES[..],
         &["sdk/src"],
         &["host/lens/src", "sdk/contract/src"],
         &["tests/suite", "tests/harness"],

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{assert_none, files_with, read, rust_files, workspace};
+use super::{HOST_CRATES, assert_none, files_with, read, rust_files, workspace};
 
 /// Commands for the own use of the host.
 const OF_THE_HOST_ALONE: [&str; 1] = ["compile-component"];
@@ -86,12 +86,10 @@ impl Named {
 /// Goal: no operator is the first to run a command that a message or a document names.
 #[test]
 fn every_command_that_a_message_or_a_document_names_is_run_by_a_test() {
-    let mut sources = rust_files(&workspace().join("host/src"));
-    for folder in ["database", "lens", "modules", "units", "work"] {
-        sources.extend(rust_files(
-            &workspace().join("host").join(folder).join("src"),
-        ));
-    }
+    let mut sources: Vec<_> = HOST_CRATES
+        .iter()
+        .flat_map(|folder| rust_files(&workspace().join(folder)))
+        .collect();
     for folder in ["host", "sdk"] {
         sources.extend(files_with(&workspace().join(folder), "md"));
     }
