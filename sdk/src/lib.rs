@@ -13,6 +13,7 @@ mod glue;
 pub mod json;
 pub mod log;
 pub mod migration;
+mod refused;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 mod transform;
@@ -28,7 +29,8 @@ pub use glue::{migration as migration_glue, translator as translator_glue};
 pub use prost;
 
 pub use manifest::{Access, Direction, Manifest, Write};
-pub use migration::{Migration, Refused, Run};
+pub use migration::{Migration, Run};
+pub use refused::Refused;
 pub use schema::{Column, Index, Table};
 pub use transform::transform;
 pub use translator::{

@@ -2,6 +2,7 @@
 //! [`crate::transform()`] passes the rows to them.
 
 use crate::manifest::Manifest;
+pub use crate::refused::Refused;
 use crate::unit::Unit;
 
 /// A migration. One that only changes the layout implements only the manifest.
@@ -36,27 +37,4 @@ pub struct Run {
     pub started_at_ns: i64,
     /// A UUID as the namespace of deterministic identifiers (version 5).
     pub namespace: String,
-}
-
-/// Why a unit cannot be transformed. The host adds the unit's key.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct Refused {
-    /// What is wrong with the unit.
-    pub reason: String,
-}
-
-impl Refused {
-    /// A refusal with this reason.
-    pub fn new(reason: impl Into<String>) -> Self {
-        Self {
-            reason: reason.into(),
-        }
-    }
-}
-
-impl From<crate::wire::WireError> for Refused {
-    fn from(error: crate::wire::WireError) -> Self {
-        Self::new(error.to_string())
-    }
 }

@@ -4,7 +4,8 @@
 
 use crate::columns::{Batch, Outcome, Refusal, Shape, View, Written};
 use crate::manifest::{Access, Direction, Manifest};
-use crate::migration::{Migration, Refused, Run};
+use crate::migration::{Migration, Run};
+use crate::refused::Refused;
 use crate::translator::Fault;
 use crate::unit::Unit;
 use crate::unit::draft::{Draft, Plan};

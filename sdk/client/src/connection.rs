@@ -10,7 +10,7 @@ use reqwest::header::{CONTENT_TYPE, RETRY_AFTER};
 use reqwest::{Response, Url};
 
 use crate::error::{CallError, ConnectError};
-use crate::methods::{Answer, Method, Version};
+use crate::method::{Answer, Method, Version};
 use crate::tls::{self, TlsFiles};
 
 /// The media type of messages.

@@ -12,7 +12,7 @@ use reqwest::Response;
 
 use crate::connection::Client;
 use crate::error::CallError;
-use crate::methods::Route;
+use crate::method::Route;
 
 const LRP_INSTANCES: Route = Route {
     name: "LRPInstanceEventStream_r1",

@@ -40,6 +40,7 @@ mod connection;
 mod error;
 mod events;
 pub mod json;
+mod method;
 pub mod methods;
 mod tls;
 
@@ -47,7 +48,8 @@ pub use bbs_proto::{models, prost};
 pub use connection::{Client, Options, Retries};
 pub use error::{CallError, ConnectError, Refusal};
 pub use events::{Event, EventStream, LrpInstanceEvent, TaskEvent};
-pub use methods::{Answer, Method, Route, Version, routes};
+pub use method::{Answer, Method, Route, Version};
+pub use methods::routes;
 pub use tls::{Identity, TlsFiles, TlsFilesError};
 
 #[cfg(test)]

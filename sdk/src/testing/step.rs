@@ -18,7 +18,8 @@ use super::input::GivenRows;
 use super::watch::{LONGEST_CALL, watched};
 use crate::columns::{Batch, ColumnValue, NEW_ROW, Outcome};
 use crate::manifest::{Direction, Manifest};
-use crate::migration::{Migration, Refused, Run};
+use crate::migration::{Migration, Run};
+use crate::refused::Refused;
 use crate::transform::transform;
 use crate::translator::Fault;
 

@@ -3,7 +3,7 @@
 
 use crate::columns::{Builder, ColumnData, ColumnValue, Encoding, NEW_ROW, View, filler};
 use crate::manifest::Access;
-use crate::migration::Refused;
+use crate::refused::Refused;
 
 /// One access of the direction, resolved against the batch.
 #[derive(Debug)]
