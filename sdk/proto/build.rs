@@ -50,7 +50,8 @@ fn messages_of(descriptors: &FileDescriptorSet) -> Messages<'_> {
 /// full names.
 fn shapes_of(messages: &Messages<'_>) -> String {
     let numbers: BTreeMap<&String, usize> = messages.keys().zip(0..).collect();
-    let (mut statics, mut list) = (String::new(), String::new());
+    let mut statics = String::new();
+    let mut list = String::new();
     for (name, message) in messages {
         let number = numbers[name];
         let field = |field: &FieldDescriptorProto| match field.r#type() {

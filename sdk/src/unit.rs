@@ -11,7 +11,7 @@ use prost::Message;
 use self::draft::{Draft, Pending, Plan, Slot};
 use crate::columns::{ColumnValue, Encoding, NEW_ROW};
 use crate::manifest::Direction;
-use crate::migration::Refused;
+use crate::refused::Refused;
 
 /// A unit: all rows of the declared tables that share one partition key.
 #[derive(Debug)]
@@ -79,8 +79,10 @@ impl<'b> Unit<'b> {
     /// If the table is not declared.
     pub fn rows(&self, table: &str) -> Result<Rows<'_>, Refused> {
         let table = self.table(table)?;
-        let (plan, draft) = (&self.plans[table], &self.drafts[table]);
-        let (next, end) = (draft.borrow().first, draft.borrow().slots.len());
+        let plan = &self.plans[table];
+        let draft = &self.drafts[table];
+        let next = draft.borrow().first;
+        let end = draft.borrow().slots.len();
         Ok(Rows {
             plan,
             draft,
@@ -112,7 +114,8 @@ impl<'b> Unit<'b> {
     /// If the table is not declared, or not with `reshapes`.
     pub fn add_row(&self, table: &str) -> Result<Row<'_>, Refused> {
         let table = self.table(table)?;
-        let (plan, draft) = (&self.plans[table], &self.drafts[table]);
+        let plan = &self.plans[table];
+        let draft = &self.drafts[table];
         plan.reshaped()?;
         let slot = draft.borrow_mut().add(plan);
         Ok(Row {

@@ -136,7 +136,8 @@ mod tests {
     #[test]
     fn identity_differs_by_nonce_and_is_a_short_prefix() {
         for label in ["a", "ab", "abc", &"l".repeat(127)] {
-            let (one, other) = (sealed(label), sealed(label));
+            let one = sealed(label);
+            let other = sealed(label);
             let identities = [&one, &other].map(|text| identity(text.as_bytes()).unwrap());
             assert_ne!(identities[0], identities[1]);
             assert!(one.starts_with(identities[0]));

@@ -54,10 +54,8 @@ impl RowFunctionCall<'_> {
         }
         let middle = units / 2;
         let _halves = self.budget.spend(batch.bytes())?;
-        let (front, back) = (
-            self.slice(&batch, 0..middle),
-            self.slice(&batch, middle..units),
-        );
+        let front = self.slice(&batch, 0..middle);
+        let back = self.slice(&batch, middle..units);
         drop(batch);
         let rows: Vec<_> = front
             .tables
@@ -135,7 +133,8 @@ impl RowFunctionCall<'_> {
             .zip(self.encodings)
             .map(|(table, encodings)| {
                 let offsets = &table.unit_offsets[units.start..=units.end];
-                let (start, end) = (offsets[0], offsets[units.len()]);
+                let start = offsets[0];
+                let end = offsets[units.len()];
                 let columns = table.columns.iter().zip(&encodings.reads);
                 TableData {
                     unit_offsets: offsets.iter().map(|offset| offset - start).collect(),

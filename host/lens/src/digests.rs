@@ -124,10 +124,8 @@ pub(super) fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>
         .keep();
     let mut encoded = Vec::new();
     for column in digested(frame, table) {
-        let (values, default) = (
-            frame.read(table, &column.name)?,
-            Value::of(column.default.as_ref()),
-        );
+        let values = frame.read(table, &column.name)?;
+        let default = Value::of(column.default.as_ref());
         for (row, hash) in hashes.iter_mut().enumerate() {
             let value = values.get(Encoding::from(column.kind), row);
             if value != default {

@@ -431,8 +431,10 @@ impl<'a> Frame<'a> {
 
     /// For each row of `to`, the row of `from` with the same key.
     fn counterparts(&self, from: &str, to: &str) -> Result<Vec<u32>, ChangeError> {
-        let (giver, taker) = (self.table(from), self.table(to));
-        let (given, taken) = (self.keys(from)?, self.keys(to)?);
+        let giver = self.table(from);
+        let taker = self.table(to);
+        let given = self.keys(from)?;
+        let taken = self.keys(to)?;
         let mut rows = vec![NEW_ROW; taker.rows()];
         let mut without = Vec::new();
         for unit in 0..self.units() {
@@ -451,7 +453,8 @@ impl<'a> Frame<'a> {
         match without.is_empty() {
             true => Ok(rows),
             false => {
-                let (from, to) = (from.to_owned(), to.to_owned());
+                let from = from.to_owned();
+                let to = to.to_owned();
                 Err(ChangeError::NoCounterpart(NoCounterpart {
                     units: without,
                     from,

@@ -301,7 +301,8 @@ impl Lens {
     ) -> Result<Self, ComposeError> {
         let direction = way.direction();
         let at = Cell::new(0);
-        let (source, target) = (way.source(), way.target());
+        let source = way.source();
+        let target = way.target();
         let composed = contained(|| {
             let steps = steps_on(way, migrations, &at);
             let restorable = restorable(&steps);
@@ -473,7 +474,7 @@ impl Lens {
             let saved_below = saved_below.map(|entries| Residue::from(entries).of_edited());
             let rows = (saved_below.as_ref().unwrap_or(left), arguments, search);
             let entries = applied.residue.len();
-            step.take(
+            step.apply_to(
                 &mut frame,
                 scope,
                 Some(rows),
@@ -517,13 +518,14 @@ impl Lens {
     /// saves values on the way up: those that it saved before are still needed until the copies are
     /// the tables.
     fn compose(&mut self, at: &Cell<DataVersion>) -> Option<DataVersion> {
-        let (nothing, budget) = (LensInput::default(), BatchBudget::default());
+        let nothing = LensInput::default();
+        let budget = BatchBudget::default();
         let mut frame = Frame::new(&self.source, None, &nothing, &budget);
         let mut scopes = Vec::with_capacity(self.steps.len());
         for step in &self.steps {
             at.set(step.version());
             let scope = StepScope::everything(step);
-            let walked = step.take(
+            let walked = step.apply_to(
                 &mut frame,
                 &scope,
                 None,

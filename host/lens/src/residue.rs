@@ -252,7 +252,8 @@ fn keep(
     digests: &[Vec<u8>],
     kept: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
-    let (held, keys) = (frame.table(table), frame.keys(table)?);
+    let held = frame.table(table);
+    let keys = frame.keys(table)?;
     let data = columns
         .iter()
         .map(|(_, column)| frame.contents(held, column))
@@ -429,7 +430,8 @@ pub(super) fn restore_filled(
     left: &Residue,
     stale: &mut u64,
 ) -> Result<(), StepError> {
-    let (held, keys) = (frame.table(table), frame.keys(table)?);
+    let held = frame.table(table);
+    let keys = frame.keys(table)?;
     let mut offsets = vec![0];
     let mut rows: Vec<FilledRow<'_>> = Vec::new();
     for (unit, mark) in marks.iter().enumerate() {
@@ -462,7 +464,8 @@ pub(super) fn restore_filled(
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
     let contents = held.columns.iter().map(|known| {
-        let (column, made) = (&known.column, frame.contents(held, known)?);
+        let column = &known.column;
+        let made = frame.contents(held, known)?;
         let encoding = Encoding::from(column.kind);
         let mut data = ColumnBuilder::new(encoding);
         for row in &rows {

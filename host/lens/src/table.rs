@@ -128,7 +128,8 @@ impl TableRows {
 
     /// Sets a column of some rows to a value.
     pub fn set(&mut self, table: &Table, name: &str, rows: &[usize], value: Value<'_>) {
-        let (encoding, count) = (encoding(table, name), self.count());
+        let encoding = encoding(table, name);
+        let count = self.count();
         let values = self
             .columns
             .get_mut(name)

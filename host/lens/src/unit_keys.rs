@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn key_is_the_same_as_text_and_as_number() {
-        let (one, text) = (Value::Integer(1), Value::Text(b"1"));
+        let one = Value::Integer(1);
+        let text = Value::Text(b"1");
         for (left, right) in [
             (one, one),
             (one, text),

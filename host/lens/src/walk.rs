@@ -38,7 +38,7 @@ impl Step {
     }
 
     /// Applies the step to the frame. Without `rows` it only records what would be read.
-    pub(super) fn take(
+    pub(super) fn apply_to(
         &self,
         frame: &mut Frame<'_>,
         scope: &StepScope,
@@ -53,20 +53,7 @@ impl Step {
             frame.note_all(self.place);
         }
         let given_back = |table: &str| places.contains(table);
-        let filled: Vec<_> = self
-            .target
-            .tables
-            .keys()
-            .filter(|table| given_back(table) && self.fills(table))
-            .collect();
-        let saved = filled
-            .iter()
-            .flat_map(|table| left.digests(self.version(), table));
-        let unit_marks = if filled.is_empty() {
-            Vec::new()
-        } else {
-            unit_marks_for(frame, &self.taken, saved)?
-        };
+        let unit_marks = self.unit_marks(frame, left, &places)?;
         let mut bound = Bound::to_owners(self, frame, given_back);
         bound.identify(self, frame, Direction::Up)?;
         let keys = if scope.calls {
@@ -86,18 +73,12 @@ impl Step {
         } else {
             Vec::new()
         };
-        let mut marks = BTreeMap::new();
-        for table in self.target.tables.keys().filter(|table| given_back(table)) {
-            if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
-                let saved = left.digests(self.version(), table);
-                marks.insert(table.clone(), residue::marks(frame, &name, saved)?);
-            }
-        }
+        let mut row_marks = self.row_marks(frame, left, &places)?;
         self.join_taken_back(frame);
         bound.join_dropped(frame);
         self.change_layout(frame, scope, &mut applied.residue)?;
         if let Some(outcome) = outcome {
-            self.accept(frame, outcome, &mut marks, applied)?;
+            self.accept(frame, outcome, &mut row_marks, applied)?;
             recognised_by
                 .into_iter()
                 .for_each(|class| frame.join_class(&self.accesses()[0].table, class));
@@ -108,26 +89,16 @@ impl Step {
         bound.mark(self.leg(), &mut applied.residue);
         for table in frame.names() {
             residue::keep_columns(frame, self, &table, &mut applied.residue)?;
-            if given_back(&table) && self.fills(&table) {
-                residue::restore_filled(
-                    frame,
-                    self,
-                    &table,
-                    &unit_marks,
-                    left,
-                    &mut applied.stale,
-                )?;
-            } else if given_back(&table) {
-                let bound_to = bound.identities(&table, frame.units());
-                residue::restore(
-                    frame,
-                    self,
-                    &table,
-                    marks.remove(&table),
-                    left,
-                    &bound_to,
-                    &mut applied.stale,
-                )?;
+            if !given_back(&table) {
+                continue;
+            }
+            let stale = &mut applied.stale;
+            if self.fills(&table) {
+                residue::restore_filled(frame, self, &table, &unit_marks, left, stale)?;
+            } else {
+                let marks = row_marks.remove(&table);
+                let owners = bound.identities(&table, frame.units());
+                residue::restore(frame, self, &table, marks, left, &owners, stale)?;
             }
         }
         if rows.is_none() {
@@ -135,6 +106,45 @@ impl Step {
         }
         frame.settle();
         Ok(())
+    }
+
+    /// The marks of the units by which the saved rows of tables that the row function fills are
+    /// recognised. Empty without such tables.
+    fn unit_marks(
+        &self,
+        frame: &Frame<'_>,
+        saved: &Residue,
+        given_back: &BTreeSet<String>,
+    ) -> Result<Vec<Vec<u8>>, OverBudget> {
+        let tables = self.target.tables.keys();
+        let filled: Vec<_> = tables
+            .filter(|table| given_back.contains(*table) && self.fills(table))
+            .collect();
+        if filled.is_empty() {
+            return Ok(Vec::new());
+        }
+        let saved = filled
+            .iter()
+            .flat_map(|table| saved.digests(self.version(), table));
+        unit_marks_for(frame, &self.taken, saved)
+    }
+
+    /// By table that is given back and has rows before the step, the marks of its rows.
+    fn row_marks(
+        &self,
+        frame: &Frame<'_>,
+        saved: &Residue,
+        given_back: &BTreeSet<String>,
+    ) -> Result<BTreeMap<String, Vec<Mark>>, OverBudget> {
+        let mut marks = BTreeMap::new();
+        let tables = self.target.tables.keys();
+        for table in tables.filter(|table| given_back.contains(*table)) {
+            if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
+                let saved = saved.digests(self.version(), table);
+                marks.insert(table.clone(), residue::marks(frame, &name, saved)?);
+            }
+        }
+        Ok(marks)
     }
 
     /// Applies the changes of the layout, and saves or sets aside the tables that they drop.
@@ -258,7 +268,8 @@ impl Step {
         &self,
         NoCounterpart { units, from, to }: NoCounterpart,
     ) -> Vec<LensError> {
-        let (version, direction) = (self.version(), self.direction);
+        let version = self.version();
+        let direction = self.direction;
         let fault = |unit| LensError::Counterpart {
             unit,
             version,

@@ -116,13 +116,15 @@ async fn read(
     batch_bytes: u64,
     found: ReadBatches<Vec<Classified>>,
 ) -> Result<bool, ImportError> {
-    let (mut fingerprint, mut order) = (FingerprintBuilder::default(), KeyOrder::default());
+    let mut fingerprint = FingerprintBuilder::default();
+    let mut order = KeyOrder::default();
     let (reading, batches) = classified(&etcd, &classifier);
     pin_mut!(batches);
     let mut is_at_end = false;
     while !is_at_end {
         let most = found.next_size().await;
-        let (mut leaves, mut bytes) = (Vec::new(), 0);
+        let mut leaves = Vec::new();
+        let mut bytes = 0;
         while (leaves.len() as u64) < most && bytes < batch_bytes {
             let Some(batch) = batches.next().await else {
                 is_at_end = true;
@@ -174,7 +176,8 @@ impl Filler<'_> {
             most: BATCH_LEAVES,
             ..self.context.pace()
         };
-        let (etcd, classifier) = (Arc::clone(etcd), Arc::clone(&self.classifier));
+        let etcd = Arc::clone(etcd);
+        let classifier = Arc::clone(&self.classifier);
         let surveyed = survey.fingerprint.clone();
         let batch_bytes = self.context.tuning.batch_bytes;
         let is_unchanged = batches::run(
@@ -317,7 +320,8 @@ impl Filler<'_> {
         let mut outcome = BatchOutcome::default();
         let mut tx = self.fence.begin_relaxed().await?;
         let mut tables: BTreeMap<&'static str, Vec<ImportedRow>> = BTreeMap::new();
-        let (mut run_infos, mut schedules) = (Vec::new(), Vec::new());
+        let mut run_infos = Vec::new();
+        let mut schedules = Vec::new();
         for Classified {
             leaf, kind, class, ..
         } in leaves
@@ -401,7 +405,8 @@ impl Filler<'_> {
             let (guid, run_info) = self.run_info(&row)?;
             found.insert(guid, run_info);
         }
-        let (mut rows, mut joined) = (Vec::new(), Vec::new());
+        let mut rows = Vec::new();
+        let mut joined = Vec::new();
         for (guid, info, leaf) in schedules {
             let Some(run_info) = found.remove(*guid) else {
                 self.quarantine(

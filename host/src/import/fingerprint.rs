@@ -90,11 +90,9 @@ mod tests {
 
     #[test]
     fn every_change_but_an_expiration_is_seen() {
-        let (task, domain, version) = (
-            leaf("/v1/task/a", 5, None),
-            leaf("/v1/domain/d", 6, Some(9)),
-            leaf("/version", 2, None),
-        );
+        let task = leaf("/v1/task/a", 5, None);
+        let domain = leaf("/v1/domain/d", 6, Some(9));
+        let version = leaf("/version", 2, None);
         let before = built(&[task.clone(), domain.clone(), version.clone()]).finish(7, "c");
         assert_eq!(before.version_index, Some(2));
         let same =

@@ -122,7 +122,8 @@ pub(super) fn classifier(
         .at(VERSION)
         .ok_or(ImportError::NoVersion { version: VERSION })?
         .clone();
-    let (keyring, dialect) = (Arc::clone(&context.keyring), context.database.dialect());
+    let keyring = Arc::clone(&context.keyring);
+    let dialect = context.database.dialect();
     Ok(Classifier {
         keyring,
         layout,
@@ -145,7 +146,8 @@ pub(super) fn classified(
     impl Stream<Item = Result<Vec<Classified>, ImportError>> + use<>,
 ) {
     let (into, leaves) = mpsc::channel::<Vec<Leaf>>(WAITING);
-    let (etcd, classifier) = (Arc::clone(etcd), Arc::clone(classifier));
+    let etcd = Arc::clone(etcd);
+    let classifier = Arc::clone(classifier);
     let reading = tokio::spawn(async move { etcd.read(into).await });
     let batches = futures_util::stream::unfold(leaves, async |mut leaves| {
         let batch = leaves.recv().await?;

@@ -123,7 +123,8 @@ async fn reseal_table(
     pace: BatchPace,
 ) -> Result<RewriteSummary, KeysError> {
     let mut summary = RewriteSummary::default();
-    let (keyring, resealed) = (Arc::clone(&context.keyring), table.clone());
+    let keyring = Arc::clone(&context.keyring);
+    let resealed = table.clone();
     batches::run(
         pace,
         |found| read(context.clone(), table.clone(), after, found),
@@ -178,7 +179,8 @@ async fn fetch(
     let mut tx = context.database.read().await?;
     let dialect = tx.dialect();
     let mut found = tx.stream(&statement::fetch_stale(dialect, table, active, after, most));
-    let (mut rows, mut bytes) = (Vec::new(), 0);
+    let mut rows = Vec::new();
+    let mut bytes = 0;
     while bytes < BATCH_BYTES {
         let Some(row) = found.try_next().await.about(&table.name)? else {
             break;

@@ -186,7 +186,8 @@ pub(super) fn updates<'a>(
 /// The rows of each statement.
 fn portions<'a>(table: &SealedTable, rows: &'a [ResealedRow]) -> Vec<&'a [ResealedRow]> {
     let most = MOST_VALUES_SQLITE / (table.key.len() + 2 * table.columns.len());
-    let (mut portions, mut rest) = (Vec::new(), rows);
+    let mut portions = Vec::new();
+    let mut rest = rows;
     while !rest.is_empty() {
         let bytes = rest.iter().map(|row| {
             let changes = row.changes.iter().flatten();
@@ -238,7 +239,9 @@ fn update_many(dialect: Dialect, table: &SealedTable, rows: &[ResealedRow]) -> U
         update.and_where(target(&column.name).eq(part));
     }
     for (at, name) in table.columns.iter().enumerate() {
-        let (current, old, new) = (target(name), joined('o', at), joined('n', at));
+        let current = target(name);
+        let old = joined('o', at);
+        let new = joined('n', at);
         let text = CaseStatement::new()
             .case(new.clone().eq(literal("")), current.clone())
             .finally(new);

@@ -262,7 +262,8 @@ async fn read_group(
 ) -> Result<(), MigrateError> {
     let sources = work.sources(group);
     let wanted = bbs_units::whole(sources.iter().copied());
-    let (mut after, mut fitting) = (None, u64::MAX);
+    let mut after = None;
+    let mut fitting = u64::MAX;
     loop {
         let most = found.next_size().await.min(fitting);
         let attempt = || read_units(&context, &work, &sources, &wanted, after.as_ref(), most);

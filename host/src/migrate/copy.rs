@@ -240,7 +240,8 @@ async fn write_batches(
 ) -> Result<(), MigrateError> {
     let mut deviations = Deviations::default();
     while let Some(batch) = transformed.next().await {
-        let (units, left_out) = (batch.units(), deviations.left_out);
+        let units = batch.units();
+        let left_out = deviations.left_out;
         write_in_parts(context, fence, job, of, batch, &mut deviations).await?;
         transformed.written(units);
         context.progress.quarantined(deviations.left_out - left_out);

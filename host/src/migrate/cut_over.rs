@@ -61,10 +61,8 @@ pub(super) async fn build_indexes(
             .cloned()
             .collect();
         for statement in schema::index_ahead(dialect, &plan.table, &staged, &missing) {
-            let (statement, mut pauses) = (
-                [statement],
-                pauses::of_locks(context.tuning.lock_timeout).build(),
-            );
+            let statement = [statement];
+            let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
             while let Err(fault) = change_schema(context, fence, &statement).await {
                 if unindexable::leave_out(context, fence, job, plan, &fault).await? > 0 {
                     continue;

@@ -89,7 +89,8 @@ impl Work {
         lens: Lens,
         dual_writes: Option<online::DualWrites>,
     ) -> Self {
-        let (from, to) = (way.from, way.to);
+        let from = way.from;
+        let to = way.to;
         let mut plans = plan::tables(
             &lens,
             way,
@@ -282,7 +283,8 @@ impl Job {
         going_down: bool,
         phase: Phase,
     ) -> Result<(), MigrateError> {
-        let (fingerprint, token) = (self.fingerprint(), self.token);
+        let fingerprint = self.fingerprint();
+        let token = self.token;
         let underway = Underway {
             from: self.from,
             to: self.to,

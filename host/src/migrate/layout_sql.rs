@@ -155,9 +155,11 @@ async fn copies(
     to: DataVersion,
 ) -> Result<Vec<LayoutChange>, MigrateError> {
     let dialect = target.dialect();
-    let (mut created, mut indexed) = (Vec::new(), Vec::new());
+    let mut created = Vec::new();
+    let mut indexed = Vec::new();
     for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
-        let (name, staged) = (&plan.table.name, plan.staged(to));
+        let name = &plan.table.name;
+        let staged = plan.staged(to);
         let options = target.options(lens, plan, &staged).await.about(name)?;
         let of_step = |step, statements| LayoutChange {
             step,
@@ -189,7 +191,8 @@ async fn cut_over(
     } else {
         LayoutStep::ChangeAhead
     };
-    let (mut changes, mut belongings) = (Vec::new(), Vec::new());
+    let mut changes = Vec::new();
+    let mut belongings = Vec::new();
     if is_at_once {
         changes.extend(replaced(lens, plans).into_iter().map(|name| {
             let aside = statements::aside(&name, from);
@@ -202,7 +205,8 @@ async fn cut_over(
         }));
     }
     for plan in plans {
-        let (name, staged) = (&plan.table.name, plan.staged(to));
+        let name = &plan.table.name;
+        let staged = plan.staged(to);
         let statements = match plan.strategy {
             Strategy::Untouched => continue,
             Strategy::InPlace => {

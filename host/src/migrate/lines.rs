@@ -213,7 +213,8 @@ mod tests {
             leg: Leg { version, direction },
             at_ns,
         };
-        let (up, down) = (Direction::Up, Direction::Down);
+        let up = Direction::Up;
+        let down = Direction::Down;
         // 1 and 2 were another BBS's; 3 was inserted at 20 with 9 above.
         let history = [
             line(up, 5, 10),

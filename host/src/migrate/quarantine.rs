@@ -201,7 +201,8 @@ async fn whole_unit(
 ) -> Result<UnitBatch, MigrateError> {
     let wanted = bbs_units::whole(work.sources(group));
     let key = std::slice::from_ref(key);
-    let (lock, limits) = (RowLock::None, ByteLimits::NONE);
+    let lock = RowLock::None;
+    let limits = ByteLimits::NONE;
     Ok(bbs_units::load(tx, &work.originals, &wanted, key, lock, limits).await?)
 }
 

@@ -134,7 +134,8 @@ async fn check_key(tx: &mut Transaction, table: &Table, name: &str) -> Result<()
         let bytes = row.bytes(at).about(&table.name)?.unwrap_or_default();
         Ok::<_, MigrateError>(String::from_utf8_lossy(bytes).replace(char::is_control, "?"))
     };
-    let (class, value) = (text(0)?, text(1)?);
+    let class = text(0)?;
+    let value = text(1)?;
     Err(MigrateError::KeyClass {
         table: table.name.clone(),
         column: name.to_owned(),

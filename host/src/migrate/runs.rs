@@ -188,7 +188,8 @@ pub(super) async fn last_led_down_to(
             .map(|number| number.unwrap_or_default().unsigned_abs())
             .about(RUN)
     };
-    let (from, to) = (read(0)?, read(1)?);
+    let from = read(0)?;
+    let to = read(1)?;
     Ok(to == version && Direction::between(from, to) == Direction::Down)
 }
 
@@ -228,7 +229,9 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
         row.integer(at)
             .map(|number| number.unwrap_or_default().unsigned_abs())
     };
-    let (from, to, state) = (version(1)?, version(2)?, text(3)?);
+    let from = version(1)?;
+    let to = version(2)?;
+    let state = text(3)?;
     Ok(MigrationRun {
         number: row.integer(0)?.unwrap_or_default(),
         from,

@@ -304,7 +304,8 @@ async fn table_changes(
 ) -> Result<Vec<TableChange>, MigrateError> {
     let mut tables = Vec::new();
     for plan in &work.plans {
-        let (mut rows, mut bytes) = (0, 0);
+        let mut rows = 0;
+        let mut bytes = 0;
         let mut opened = BTreeSet::new();
         for source in &plan.sources {
             let (counted, sized) = size_of(reader, work, source).await?;
@@ -352,7 +353,8 @@ async fn table_changes(
         .filter(|name| !work.lens.target.tables.contains_key(name))
     {
         let (rows, bytes) = size_of(reader, work, &table).await?;
-        let (opened, computed) = (Vec::new(), Vec::new());
+        let opened = Vec::new();
+        let computed = Vec::new();
         tables.push(TableChange {
             table,
             strategy: None,

@@ -90,7 +90,8 @@ impl TransformedBatch {
                 ..Self::default()
             })
         };
-        let (mut first, mut second) = (part(&first)?, part(&second)?);
+        let mut first = part(&first)?;
+        let mut second = part(&second)?;
         (first.refused, second.refused) = self
             .refused
             .into_iter()
@@ -154,7 +155,9 @@ pub(super) fn transform(
             error: job.at_fault(fault, key.name()),
         }
     };
-    let (lens, arguments, keyring) = (&job.lens, &job.arguments, &*job.keyring);
+    let lens = &job.lens;
+    let arguments = &job.arguments;
+    let keyring = &*job.keyring;
     let passage = Passage {
         lens,
         groups: &[group],

@@ -277,7 +277,8 @@ mod tests {
         let locks = UnitLocks::default();
         let inside = Arc::new(Mutex::new(HashSet::new()));
         let hands = (0..64_usize).map(|hand| {
-            let (locks, inside) = (locks.clone(), Arc::clone(&inside));
+            let locks = locks.clone();
+            let inside = Arc::clone(&inside);
             tokio::spawn(async move {
                 for round in 0..20 {
                     let units: Vec<_> = (0..3)

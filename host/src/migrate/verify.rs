@@ -230,7 +230,8 @@ async fn digests_agree(
         if count == 0 {
             break;
         }
-        let (job, name) = (Arc::clone(job), name.clone());
+        let job = Arc::clone(job);
+        let name = name.clone();
         busy = Some(tokio::task::spawn_blocking(move || {
             let plan = job.copied(&name).expect("the table is copied");
             Checksum::of_copied(plan, some, &job.keyring)
@@ -254,7 +255,8 @@ async fn some_rows(
 ) -> Result<TableRows, MigrateError> {
     let columns = plan.digested();
     let mut builder = TableBuilder::new(columns.iter().map(|(column, _)| column));
-    let (mut count, mut bytes) = (0, 0);
+    let mut count = 0;
+    let mut bytes = 0;
     while count < ROWS
         && bytes < BYTES
         && let Some(row) = rows

@@ -25,7 +25,8 @@ pub(super) async fn list<T>(
     filter: &Filter,
     range: &Range,
 ) -> Result<Listed<T>, StoreError> {
-    let (table, columns) = (projection.table, projection.columns);
+    let table = projection.table;
+    let columns = projection.columns;
     let (rows, last) = match range.most {
         Some(units) => page(tx, table, columns, filter, range.after.as_ref(), units).await?,
         None => (
@@ -448,7 +449,9 @@ pub(super) async fn take<T>(
     key: &[u8],
 ) -> Result<Option<Result<T, StoreError>>, StoreError> {
     const WHAT: &str = "delete a record";
-    let (table, columns, dialect) = (projection.table, projection.columns, tx.dialect());
+    let table = projection.table;
+    let columns = projection.columns;
+    let dialect = tx.dialect();
     let filter = Filter::everything().equals(table.key, key);
     let mut delete = deletion(table, &filter, dialect);
     let rows = if dialect == Dialect::Mysql {

@@ -215,7 +215,8 @@ impl Lenses {
         stored: UnitBatch,
         residue_before: Vec<ResidueEntry>,
     ) -> Result<NativeUnits, RowsError> {
-        let (lenses, keyring) = (Arc::clone(self), Arc::clone(keyring));
+        let lenses = Arc::clone(self);
+        let keyring = Arc::clone(keyring);
         let work = move || lenses.transform_readable(&keyring, group, &stored, residue_before);
         tokio::task::spawn_blocking(work)
             .await

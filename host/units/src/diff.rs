@@ -56,10 +56,8 @@ pub fn same(
     keyring: &Keyring,
     alike: impl Fn(Value<'_>, Value<'_>) -> bool,
 ) -> bool {
-    let (old, new) = (
-        was.data.get(column.kind.into(), before),
-        is.data.get(column.kind.into(), after),
-    );
+    let old = was.data.get(column.kind.into(), before);
+    let new = is.data.get(column.kind.into(), after);
     if was.sealing == is.sealing && old == new {
         return true;
     }
@@ -85,7 +83,8 @@ pub fn differences(
 ) -> BTreeSet<Difference> {
     let mut differences = BTreeSet::new();
     for (name, new) in &after.tables {
-        let (table, old) = (&layout.tables[name], &before.tables[name]);
+        let table = &layout.tables[name];
+        let old = &before.tables[name];
         let Matched { rows, removed } = matched(table, (old, 0), (new, 0));
         let whole = |key| (name.clone(), key, String::new());
         differences.extend(

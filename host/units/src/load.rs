@@ -65,11 +65,9 @@ impl<'a> Budget<'a> {
 
     /// The error of a unit above its limit.
     fn refusal(&self, place: usize) -> RowsError {
-        let (unit, bytes, limit) = (
-            self.units[place].name(),
-            self.bytes[place],
-            self.limits.unit,
-        );
+        let unit = self.units[place].name();
+        let bytes = self.bytes[place];
+        let limit = self.limits.unit;
         RowsError::UnitTooLarge { unit, bytes, limit }
     }
 }

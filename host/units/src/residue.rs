@@ -283,10 +283,8 @@ async fn insert(tx: &mut Transaction, entries: &[SealedEntry]) -> Result<(), Row
     let table = table();
     let mut rows = TableBuilder::new(&table.columns);
     for entry in entries {
-        let (unit, row) = (
-            digest_of(entry.unit.as_bytes()),
-            digest_of(entry.row_key.as_bytes()),
-        );
+        let unit = digest_of(entry.unit.as_bytes());
+        let row = digest_of(entry.row_key.as_bytes());
         let texts = [&unit, &entry.table, &row].map(|text| Value::Text(text.as_bytes()));
         let direction = entry.left_by.direction.to_string();
         let rest = [

@@ -156,7 +156,8 @@ fn text_flaws(
     if Encoding::from(column.kind) != Encoding::Text {
         return Vec::new();
     }
-    let (data, is_stored) = (&values.data, values.sealing == column.sealing);
+    let data = &values.data;
+    let is_stored = values.sealing == column.sealing;
     let text = |row: usize| match data.get(Encoding::Text, row) {
         Value::Text(text) => text,
         _ => &[],

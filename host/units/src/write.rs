@@ -144,7 +144,8 @@ impl TableWriter<'_> {
         let mut update = Query::update();
         let mut changed = false;
         for column in &self.table.columns {
-            let (was, is) = (&old.columns[&column.name], &new.columns[&column.name]);
+            let was = &old.columns[&column.name];
+            let is = &new.columns[&column.name];
             let stamped = self.stamp.is_some() && column.name == RECORD_VERSION;
             if !stamped
                 && !same(

@@ -148,7 +148,8 @@ where
     // Each stage runs to its end whatever happens to the others: no statement is abandoned on a
     // connection. A stage that fails or is cancelled drops its channel, which ends the others; the
     // error of the last stage is the most specific.
-    let (read, worked) = (reading.await, working.await);
+    let read = reading.await;
+    let worked = working.await;
     written?;
     worked??;
     read?
@@ -257,7 +258,8 @@ mod tests {
 
     #[tokio::test]
     async fn divided_batches_are_written_in_order() {
-        let (mut numbers, pace) = (Vec::new(), pace());
+        let mut numbers = Vec::new();
+        let pace = pace();
         let progress = pace.progress.clone();
         let read = run(
             pace,

@@ -132,10 +132,12 @@ mod tests {
 
     #[tokio::test]
     async fn paused_work_waits_until_it_is_resumed() {
-        let (throttle, progress) = (Throttle::default(), Progress::default());
+        let throttle = Throttle::default();
+        let progress = Progress::default();
         throttle.pause();
         let work = tokio::spawn({
-            let (throttle, progress) = (throttle.clone(), progress.clone());
+            let throttle = throttle.clone();
+            let progress = progress.clone();
             async move { throttle.ready(&progress).await }
         });
         while progress.snapshot().waiting.is_none() {
@@ -153,10 +155,12 @@ mod tests {
 
     #[tokio::test]
     async fn lifting_the_bound_releases_waiting_work() {
-        let (throttle, progress) = (Throttle::new(Some(1)), Progress::default());
+        let throttle = Throttle::new(Some(1));
+        let progress = Progress::default();
         throttle.take(1_000_000);
         let work = tokio::spawn({
-            let (throttle, progress) = (throttle.clone(), progress.clone());
+            let throttle = throttle.clone();
+            let progress = progress.clone();
             async move { throttle.ready(&progress).await }
         });
         while progress.snapshot().waiting.is_none() {
@@ -185,7 +189,8 @@ mod tests {
 
     #[tokio::test]
     async fn changing_the_rate_resets_the_debt() {
-        let (throttle, progress) = (Throttle::new(Some(1)), Progress::default());
+        let throttle = Throttle::new(Some(1));
+        let progress = Progress::default();
         throttle.take(1_000_000);
         assert_eq!(
             throttle.ready(&progress).now_or_never(),

@@ -207,7 +207,8 @@ impl Manifest {
     /// The encoding of the written column at a place of an access, as far as it is declared: by the
     /// write itself, or else by the last definition of the column in the changes.
     pub fn written_encoding(&self, access: &Access, place: usize) -> Option<Encoding> {
-        let (table, name) = (&access.table, access.writes.get(place)?);
+        let table = &access.table;
+        let name = access.writes.get(place)?;
         let defined = || {
             self.changes.iter().rev().find_map(|change| {
                 let column = match change {

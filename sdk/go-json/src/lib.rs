@@ -113,7 +113,8 @@ pub fn is_null(text: &[u8]) -> bool {
 /// If the text is not valid JSON; nothing is appended then.
 pub fn compact(text: &[u8], out: &mut Vec<u8>) -> Result<(), Malformed> {
     let mut rest = whole(text)?;
-    let (mut is_quoted, mut is_escaped) = (false, false);
+    let mut is_quoted = false;
+    let mut is_escaped = false;
     while let [byte, after @ ..] = rest {
         rest = after;
         if !is_quoted && byte.is_ascii_whitespace() {

@@ -53,7 +53,8 @@ impl<'a> Scanner<'a> {
     /// If there is no valid value.
     pub fn value(&mut self) -> Result<&'a [u8], Malformed> {
         self.space();
-        let (start, depth) = (self.at, self.closers.len());
+        let start = self.at;
+        let depth = self.closers.len();
         self.token()?;
         while self.closers.len() > depth {
             let has_next = if self.closers.last() == Some(&b'}') {

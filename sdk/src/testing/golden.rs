@@ -10,7 +10,8 @@ use super::data::{Datum, RowData, UnitData};
 use super::step::{Stepped, run, step};
 use crate::json::{self, JsonValue};
 use crate::manifest::Direction;
-use crate::migration::{Migration, Refused};
+use crate::migration::Migration;
+use crate::refused::Refused;
 
 /// Why a golden case failed or could not be read.
 #[allow(missing_docs, reason = "the messages describe the variants and fields")]
@@ -68,10 +69,8 @@ pub fn check_golden<M: Migration>(
 }
 
 fn check_case<M: Migration>(before: &Layout, case: &Path) -> Result<(), GoldenError> {
-    let (input, expected) = (
-        read(&case.join("input.json"))?,
-        read(&case.join("expected.json"))?,
-    );
+    let input = read(&case.join("input.json"))?;
+    let expected = read(&case.join("expected.json"))?;
     let malformed = |reason| GoldenError::Malformed {
         path: case.to_owned(),
         reason,
@@ -102,7 +101,8 @@ fn check_case<M: Migration>(before: &Layout, case: &Path) -> Result<(), GoldenEr
     let given = given.map(|given| (given.unit.sorted(), given.residue));
     let wanted = wanted.map(|(unit, residue)| (unit.sorted(), residue));
     if given != wanted {
-        let (expected, given) = (format!("{wanted:?}"), format!("{given:?}"));
+        let expected = format!("{wanted:?}");
+        let given = format!("{given:?}");
         return Err(GoldenError::Differs {
             path: case.to_owned(),
             expected,

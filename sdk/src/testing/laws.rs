@@ -12,7 +12,8 @@ use super::data::{Datum, UnitData};
 use super::generate::{Generator, Units};
 use super::step::{Stepped, Stepper, run};
 use crate::manifest::{Change, Direction, Manifest};
-use crate::migration::{Migration, Refused};
+use crate::migration::Migration;
+use crate::refused::Refused;
 
 /// How a migration violates a law.
 #[allow(missing_docs, reason = "the messages describe the variants and fields")]
@@ -212,7 +213,8 @@ impl<M: Migration> Laws<M> {
                 .zip(self.step(direction, self.generate(units), &[])?)
         {
             if *one != two {
-                let (one, two) = (one.unit.clone(), two.unit);
+                let one = one.unit.clone();
+                let two = two.unit;
                 return Err(Violation::Nondeterministic {
                     seed,
                     direction,
@@ -255,10 +257,8 @@ impl<M: Migration> Laws<M> {
                     });
                 }
             };
-            let (before, after) = (
-                self.without_lost(before).sorted(),
-                self.without_lost(after.unit).sorted(),
-            );
+            let before = self.without_lost(before).sorted();
+            let after = self.without_lost(after.unit).sorted();
             if before != after {
                 return Err(Violation::RoundTrip {
                     seed,
@@ -298,7 +298,8 @@ impl<M: Migration> Laws<M> {
         {
             let Ok(twice) = twice else { continue };
             let written = |unit: &UnitData| self.only_written(&manifest, unit.clone()).sorted();
-            let (once, twice) = (written(once), written(&twice.unit));
+            let once = written(once);
+            let twice = written(&twice.unit);
             if once != twice {
                 return Err(Violation::NotIdempotent {
                     seed: self.seed,

@@ -12,7 +12,8 @@ impl Frame<'_> {
 
     /// Records that a table shares the units of a class.
     pub(crate) fn join_class(&mut self, table: &str, class: usize) {
-        let (one, other) = (self.find(self.table(table).class), self.find(class));
+        let one = self.find(self.table(table).class);
+        let other = self.find(class);
         self.classes[one] = other;
     }
 

@@ -330,10 +330,8 @@ fn net_info(container_ports: &[u32]) -> proto::ActualLrpNetInfo {
 
 /// An instance and its cell, for the terminal.
 fn label(row: &proto::ActualLrp) -> String {
-    let (key, instance) = (
-        row.actual_lrp_key.as_ref(),
-        row.actual_lrp_instance_key.as_ref(),
-    );
+    let key = row.actual_lrp_key.as_ref();
+    let instance = row.actual_lrp_instance_key.as_ref();
     let cell = instance.map_or_else(String::new, |instance| text(&instance.cell_id));
     key.map_or_else(String::new, |key| {
         format!(

@@ -125,7 +125,9 @@ impl RoundTrip {
     ) -> Result<Taken, RowsError> {
         let there = self.sift(&self.there, batch, left, arguments, keyring)?;
         let mut losses = losses(&self.there, &there);
-        let (units, target, removed) = (there.places, there.batch, there.removed);
+        let units = there.places;
+        let target = there.batch;
+        let removed = there.removed;
         let Some(back) = &self.back else {
             return Ok(Taken {
                 losses,
@@ -284,7 +286,8 @@ fn difference(
             .iter()
             .filter(|column| !column.is_record_version())
         {
-            let (then, now) = (&before.columns[&column.name], &after.columns[&column.name]);
+            let then = &before.columns[&column.name];
+            let now = &after.columns[&column.name];
             if !same(column, (then, was), (now, row), keyring, |then, now| {
                 then == now
             }) {

@@ -152,7 +152,8 @@ impl BatchReader {
 
     /// The batch after the cursor, of at most this number of units, in one transaction.
     async fn read_batch(&self, most: u64) -> Result<Option<SizedBatch>, MigrateError> {
-        let (context, job) = (&self.context, &self.job);
+        let context = &self.context;
+        let job = &self.job;
         let GroupPass { group, pass } = self.of;
         let mut reader = context.database.read().await?;
         let after = self.after.as_ref();
@@ -200,7 +201,8 @@ impl BatchReader {
         after: Option<&UnitKey>,
         most: u64,
     ) -> Result<Option<FoundUnits>, MigrateError> {
-        let (job, group) = (&self.job, self.of.group);
+        let job = &self.job;
+        let group = self.of.group;
         if self.of.pass == Pass::ResidueOnly {
             return kept_units(job, reader, group, after, most).await;
         }
@@ -233,7 +235,9 @@ impl BatchReader {
         reader: &mut Transaction,
         found: &mut FoundUnits,
     ) -> Result<ReadBatch, MigrateError> {
-        let (context, job, group) = (&self.context, &self.job, self.of.group);
+        let context = &self.context;
+        let job = &self.job;
+        let group = self.of.group;
         let after = self.after.as_ref();
         let range = KeyRange {
             after,
@@ -280,7 +284,8 @@ impl BatchReader {
         reader: &mut Transaction,
         found: &mut FoundUnits,
     ) -> Result<ReadBatch, MigrateError> {
-        let (job, count) = (&self.job, found.units.len());
+        let job = &self.job;
+        let count = found.units.len();
         let tables = job.wanted[self.of.group].iter().map(|(name, columns)| {
             let table = &job.lens.source.tables[name];
             (name.clone(), TableRows::empty(table, columns, count))

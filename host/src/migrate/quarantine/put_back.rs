@@ -264,7 +264,8 @@ async fn insert_unit(
     mut batch: UnitBatch,
 ) -> Result<Option<String>, MigrateError> {
     for plan in plans {
-        let (table, name) = (&plan.table, &plan.table.name);
+        let table = &plan.table;
+        let name = &plan.table.name;
         let rows = batch
             .tables
             .remove(name)

@@ -119,7 +119,8 @@ pub async fn import(
     mode: WriteMode,
 ) -> Result<Vec<QuarantineEntry>, MigrateError> {
     let mut settled = SettledTransaction::begin(fence).await?;
-    let (tx, keyring) = (&mut settled.tx, &*context.keyring);
+    let tx = &mut settled.tx;
+    let keyring = &*context.keyring;
     let waiting = entries(tx).await?;
     let mut imported = Vec::new();
     for document in documents {

@@ -42,7 +42,8 @@ pub(in crate::migrate) async fn stopped(
     };
     let stored = store(context, fence, job, group, &key, &source).await;
     let is_stored = stored.unwrap_or_else(|error| {
-        let (unit, reason) = (key.name(), with_causes(&error));
+        let unit = key.name();
+        let reason = with_causes(&error);
         tracing::warn!(unit, %reason, "the unit at which the migration stops has no entry in quarantine");
         false
     });

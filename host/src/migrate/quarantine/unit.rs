@@ -62,7 +62,8 @@ pub(super) fn decode(
     while !rest.is_empty() {
         let name = text(&mut rest)?;
         let table: &Table = layout.tables.get(&name)?;
-        let (rows, columns) = (integer(&mut rest)?, integer(&mut rest)?);
+        let rows = integer(&mut rest)?;
+        let columns = integer(&mut rest)?;
         let mut found = BTreeMap::new();
         for _ in 0..columns {
             let column = table.find_column(&text(&mut rest)?)?;
@@ -215,7 +216,8 @@ mod tests {
         let decode = |bytes: &[u8], layout| super::decode(bytes, UnitKey::text("u"), layout, &new);
 
         let again = decode(&bytes, &layout).unwrap();
-        let (was, is) = (&unit.tables["things"], &again.tables["things"]);
+        let was = &unit.tables["things"];
+        let is = &again.tables["things"];
         for column in ["guid", "number", "flag"] {
             assert_eq!(
                 was.columns[column].data, is.columns[column].data,

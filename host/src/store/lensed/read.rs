@@ -183,7 +183,8 @@ impl Lenses {
         filter: &Filter,
         units: Vec<UnitKey>,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-        let (table, keyring) = (projection.table, store.keyring());
+        let table = projection.table;
+        let keyring = store.keyring();
         let columns = Some((table.name, projection.columns));
         let mut records = Vec::new();
         // In order, the next ones last.

@@ -282,7 +282,8 @@ async fn write_unit(
             now,
             residue,
         } => {
-            let (lenses, keyring) = (Arc::clone(lenses), Arc::clone(keyring));
+            let lenses = Arc::clone(lenses);
+            let keyring = Arc::clone(keyring);
             let transform =
                 move || super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue);
             let interrupted = |_| failed("write a record")(RowsError::Interrupted);
@@ -324,11 +325,9 @@ impl LoadedUnit {
         group: usize,
         key: &[u8],
     ) -> Result<Self, RowsError> {
-        let (keyring, units, wanted) = (
-            store.keyring(),
-            [UnitKey::text(key)],
-            lenses.wanted(group, None),
-        );
+        let keyring = store.keyring();
+        let units = [UnitKey::text(key)];
+        let wanted = lenses.wanted(group, None);
         let stored = bbs_units::load(
             tx,
             &lenses.place,

@@ -205,7 +205,8 @@ mod tests {
 
     #[test]
     fn way_goes_down_to_the_last_version_in_common_and_up() {
-        let (ran, catalog) = (history(&[1, 2, 5, 6]), history(&[1, 2, 3, 5, 6, 9]));
+        let ran = history(&[1, 2, 5, 6]);
+        let catalog = history(&[1, 2, 3, 5, 6, 9]);
         for (from, to, legs, inserted) in [
             (6, 9, "down 6, down 5, up 3, up 5, up 6, up 9", &[3][..]),
             (6, 3, "down 6, down 5, up 3", &[3]),

@@ -33,7 +33,8 @@ fn line(
     before: &proto::DesiredLrpUpdateStatus,
     now: &proto::DesiredLrpUpdateStatus,
 ) -> Option<String> {
-    let (was_underway, is_underway) = (is_underway(before), is_underway(now));
+    let was_underway = is_underway(before);
+    let is_underway = is_underway(now);
     let definition = text(&now.definition_id);
     if !is_underway {
         // One that was fast was not seen under way.
@@ -93,7 +94,8 @@ mod tests {
 
     #[test]
     fn update_is_shown_when_it_begins_halts_is_cancelled_and_ends() {
-        let (one, two) = (state("1", ""), state("2", "1"));
+        let one = state("1", "");
+        let two = state("2", "1");
         let halted = proto::DesiredLrpUpdateStatus {
             halt_reason: "a\u{1b}b".into(),
             ..two.clone()

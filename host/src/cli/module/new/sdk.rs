@@ -96,11 +96,9 @@ fn write(folder: &Path) -> anyhow::Result<PathBuf> {
     manifest.insert("workspace".to_owned(), Value::Table(Table::new()));
     let manifest = manifest.to_string();
     let of_folder = |text| standalone(text, "../").map(|manifest| manifest.to_string());
-    let (contract, go_json, lens) = (
-        of_folder(embedded::CONTRACT_MANIFEST)?,
-        of_folder(embedded::GO_JSON_MANIFEST)?,
-        of_folder(embedded::LENS_MANIFEST)?,
-    );
+    let contract = of_folder(embedded::CONTRACT_MANIFEST)?;
+    let go_json = of_folder(embedded::GO_JSON_MANIFEST)?;
+    let lens = of_folder(embedded::LENS_MANIFEST)?;
     // Under a temporary name until it is complete, so that no later command uses a partial SDK.
     let parent = folder.parent().unwrap_or(Path::new("."));
     let unfinished = tempfile::tempdir_in(parent)
