@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::transform::TransformError;
 use super::*;
 use crate::layout::columns::{Batch, NEW_ROW, Outcome, Refusal, Shape, Written};
-use crate::layout::manifest::{Access, Change, Manifest};
-use crate::layout::schema::{ColumnType, Sealing};
+use crate::layout::manifest::{Access, Manifest};
+use crate::layout::schema::Sealing;
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 type StepFunction = fn(&Batch) -> Result<Outcome, String>;
@@ -52,51 +52,19 @@ impl Transform for NativeStep {
     }
 }
 
-fn column(name: &str, kind: ColumnType, sealing: Sealing) -> Column {
-    Column {
-        name: name.into(),
-        kind,
-        nullable: true,
-        default: None,
-        sealing,
-    }
+/// A table with a unit for each `guid`.
+fn table(name: &str) -> Table {
+    Table::new(name)
+        .column(Column::varchar("guid", 255))
+        .primary_key(["guid"])
+        .partition_key("guid")
 }
 
-fn table(name: &str, columns: Vec<Column>) -> Table {
-    let key = Column {
-        nullable: false,
-        ..column("guid", ColumnType::Varchar(255), Sealing::Plain)
-    };
-    Table {
-        name: name.into(),
-        columns: [vec![key], columns].concat(),
-        primary_key: vec!["guid".into()],
-        indexes: Vec::new(),
-        partition_key: Some("guid".into()),
-    }
+fn manifest(version: DataVersion) -> Manifest {
+    Manifest::new(version, &format!("step-{version}"))
 }
 
-fn names(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
-fn step(
-    version: DataVersion,
-    changes: Vec<Change>,
-    up: Vec<Access>,
-    function: StepFunction,
-) -> Arc<NativeStep> {
-    let manifest = Manifest {
-        version,
-        name: format!("step-{version}"),
-        summary: String::new(),
-        changes,
-        up,
-        down: Vec::new(),
-        reversible: true,
-        leaves_residue: version == RESIDUAL,
-        removes_rows: false,
-    };
+fn step(manifest: Manifest, function: StepFunction) -> Arc<NativeStep> {
     Arc::new(NativeStep {
         manifest,
         function,
@@ -104,42 +72,23 @@ fn step(
     })
 }
 
-const RESIDUAL: DataVersion = 3;
-
 fn nothing(_: &Batch) -> Result<Outcome, String> {
     Err("it has no row function".to_owned())
 }
 
 /// Version 1: `apps` with two text columns, one boolean and one sealed column that no step reads.
 fn first() -> Arc<NativeStep> {
-    let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
-    let apps = table(
-        "apps",
-        vec![
-            text("word"),
-            column("flag", ColumnType::Boolean, Sealing::Plain),
-            column("secret", ColumnType::LongText, Sealing::Enveloped),
-        ],
-    );
-    step(
-        1,
-        vec![
-            Change::CreateTable(apps),
-            Change::CreateTable(table("others", vec![text("x")])),
-        ],
-        Vec::new(),
-        nothing,
-    )
+    let apps = table("apps")
+        .column(Column::long_text("word").nullable())
+        .column(Column::boolean("flag").nullable())
+        .column(Column::long_text("secret").nullable().enveloped());
+    let others = table("others").column(Column::long_text("x").nullable());
+    step(manifest(1).create_table(apps).create_table(others), nothing)
 }
 
-fn access(reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
-    Access {
-        table: "apps".into(),
-        reads: names(reads),
-        writes: names(writes),
-        encodings: Vec::new(),
-        reshapes,
-    }
+/// The access of a row function that reads and writes words.
+fn to_words() -> Access {
+    Access::to("apps").reads(["word"]).writes(["word"])
 }
 
 fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> Lens {
@@ -158,23 +107,10 @@ fn lens(steps: &[Arc<NativeStep>], source: DataVersion, target: DataVersion) -> 
 }
 
 /// Keys `apps` by a part as well, so that a unit may have several rows.
-fn keyed_by_part() -> Vec<Change> {
-    let default = Some(Literal::Integer(0));
-    let part = Column {
-        nullable: false,
-        default,
-        ..column("part", ColumnType::Integer, Sealing::Plain)
-    };
-    vec![
-        Change::AddColumn {
-            table: "apps".into(),
-            column: part,
-        },
-        Change::SetPrimaryKey {
-            table: "apps".into(),
-            columns: names(&["guid", "part"]),
-        },
-    ]
+fn keyed_by_part(manifest: Manifest) -> Manifest {
+    manifest
+        .add_column("apps", Column::integer("part").default(0))
+        .set_primary_key("apps", ["guid", "part"])
 }
 
 fn texts(values: &[&str]) -> ColumnData {
@@ -285,26 +221,20 @@ fn shout(batch: &Batch) -> Result<Outcome, String> {
     })
 }
 
-fn shouting(version: DataVersion) -> [Arc<NativeStep>; 2] {
-    [
-        first(),
-        step(
-            version,
-            Vec::new(),
-            vec![access(&["word", "flag"], &["word", "flag"], false)],
-            shout,
-        ),
-    ]
+fn shouting(manifest: Manifest) -> [Arc<NativeStep>; 2] {
+    let words = ["word", "flag"];
+    let access = Access::to("apps").reads(words).writes(words);
+    [first(), step(manifest.up(access), shout)]
 }
 
 #[test]
 fn only_declared_columns_are_read_and_others_pass_sealed() {
-    let lens = lens(&shouting(2), 1, 2);
+    let lens = lens(&shouting(manifest(2)), 1, 2);
     assert_eq!(
         lens.needed,
         [(
             "apps".to_owned(),
-            names(&["flag", "word"]).into_iter().collect()
+            ["flag", "word"].map(str::to_owned).into()
         )]
         .into()
     );
@@ -340,51 +270,26 @@ fn only_declared_columns_are_read_and_others_pass_sealed() {
 
 #[test]
 fn steps_are_chained_in_memory_in_both_directions() {
-    let twice = step(
-        3,
-        vec![],
-        vec![access(&["word"], &["word"], false)],
-        |batch| {
-            let mut word = ColumnBuilder::new(Encoding::Text);
-            (0..rows(batch)).for_each(|row| {
-                word.push(Value::Text(
-                    &[read(batch, 0, row), read(batch, 0, row)].concat(),
-                ))
-            });
-            Ok(Outcome {
-                tables: vec![Written {
-                    shape: None,
-                    columns: vec![word.finish()],
-                }],
-                ..Outcome::default()
-            })
-        },
-    );
-    let [one, two] = shouting(2);
-    let rename = step(
-        4,
-        vec![
-            Change::RenameColumn {
-                table: "apps".into(),
-                from: "word".into(),
-                to: "loud".into(),
-            },
-            Change::AlterColumn {
-                table: "apps".into(),
-                column: column("secret", ColumnType::LongText, Sealing::Plain),
-            },
-        ],
-        Vec::new(),
-        nothing,
-    );
-    let mut manifest = twice.manifest.clone();
-    manifest.leaves_residue = false;
-    let twice = Arc::new(NativeStep {
-        manifest,
-        function: twice.function,
-        calls: AtomicUsize::new(0),
+    let twice = step(manifest(3).up(to_words()), |batch| {
+        let mut word = ColumnBuilder::new(Encoding::Text);
+        (0..rows(batch)).for_each(|row| {
+            word.push(Value::Text(
+                &[read(batch, 0, row), read(batch, 0, row)].concat(),
+            ))
+        });
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: None,
+                columns: vec![word.finish()],
+            }],
+            ..Outcome::default()
+        })
     });
-    let steps = [one, two, twice, rename];
+    let [one, two] = shouting(manifest(2));
+    let rename = manifest(4)
+        .rename_column("apps", "word", "loud")
+        .alter_column("apps", Column::long_text("secret").nullable());
+    let steps = [one, two, twice, step(rename, nothing)];
     let up = lens(&steps, 1, 4);
     assert!(
         up.needed["apps"].contains("secret"),
@@ -434,7 +339,7 @@ fn first_fault(applied: Result<Applied, Vec<LensError>>) -> LensError {
 
 #[test]
 fn batch_too_large_for_one_call_passes_in_halves() {
-    let lens = lens(&shouting(RESIDUAL), 1, RESIDUAL);
+    let lens = lens(&shouting(manifest(3).leaves_residue()), 1, 3);
     let words_in: Vec<_> = (0..11).map(|number| format!("w{number}")).collect();
     let words_in: Vec<_> = words_in.iter().map(String::as_str).collect();
     let applied = apply(&lens, &source(&words_in), Search::First).unwrap();
@@ -465,7 +370,7 @@ fn batch_too_large_for_one_call_passes_in_halves() {
 
 #[test]
 fn residue_of_one_half_is_kept_beside_a_half_without() {
-    let lens = lens(&shouting(RESIDUAL), 1, RESIDUAL);
+    let lens = lens(&shouting(manifest(3).leaves_residue()), 1, 3);
     for (words, unit) in [(["a", "b", "mute", "c"], 0), (["mute", "c", "a", "b"], 2)] {
         let applied = apply(&lens, &source(&words), Search::First).unwrap();
         let kept: Vec<_> = applied
@@ -479,7 +384,7 @@ fn residue_of_one_half_is_kept_beside_a_half_without() {
 
 #[test]
 fn no_unit_gives_tables_without_rows_and_no_call() {
-    let steps = shouting(2);
+    let steps = shouting(manifest(2));
     let applied = apply(&lens(&steps, 1, 2), &source(&[]), Search::First).unwrap();
     assert_eq!(
         (
@@ -495,7 +400,7 @@ fn no_unit_gives_tables_without_rows_and_no_call() {
 fn unit_at_fault_is_found_at_any_place() {
     for (word, reason) in [("bad", "it broke off"), ("no", "not that word")] {
         for place in 0..9 {
-            let steps = shouting(2);
+            let steps = shouting(manifest(2));
             let lens = lens(&steps, 1, 2);
             let mut all = vec!["fine"; 9];
             all[place] = word;
@@ -532,7 +437,7 @@ fn unit_at_fault_is_found_at_any_place() {
 
 #[test]
 fn first_of_several_refusals_is_named() {
-    let lens = lens(&shouting(2), 1, 2);
+    let lens = lens(&shouting(manifest(2)), 1, 2);
     let units = source(&["fine", "no", "no"]);
     let error = first_fault(apply(&lens, &units, Search::First));
     assert_eq!(error.unit(), 1);
@@ -542,7 +447,7 @@ fn first_of_several_refusals_is_named() {
 /// over it.
 #[test]
 fn search_for_every_unit_returns_those_that_are_named_and_those_that_fail() {
-    let lens = lens(&shouting(2), 1, 2);
+    let lens = lens(&shouting(manifest(2)), 1, 2);
     let units = source(&[
         "fine", "no", "bad", "fine", "fine", "bad", "no", "fine", "no",
     ]);
@@ -610,16 +515,12 @@ fn reshape(batch: &Batch) -> Result<Outcome, String> {
 
 #[test]
 fn reshaped_rows_keep_their_origins_across_halves() {
-    let steps = [
-        first(),
-        step(
-            2,
-            keyed_by_part(),
-            vec![access(&["guid", "word"], &["guid", "part"], true)],
-            reshape,
-        ),
-    ];
-    let lens = lens(&steps, 1, 2);
+    let access = Access::to("apps")
+        .reads(["guid", "word"])
+        .writes(["guid", "part"])
+        .reshapes();
+    let reshaping = step(keyed_by_part(manifest(2)).up(access), reshape);
+    let lens = lens(&[first(), reshaping], 1, 2);
     assert!(lens.tables["apps"].reshaped);
     let units = source(&["a", "", "twin", "b", "twin"]);
     let applied = apply(&lens, &units, Search::First).unwrap();

@@ -18,7 +18,7 @@ use bbs_database::{
     Database, DatabaseError, Dialect, READ_ONLY, Sql, SqlError, Transaction, end_holders_of_rows,
     first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
 };
-use bbs_lens::layout::schema::{Column, ColumnType, Literal, Sealing, Table};
+use bbs_lens::layout::schema::{Column, Table};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -139,20 +139,12 @@ impl FenceError {
 }
 
 fn table() -> Table {
-    let column = |name: &str| Column {
-        name: name.to_owned(),
-        kind: ColumnType::BigInteger,
-        nullable: false,
-        default: Some(Literal::Integer(0)),
-        sealing: Sealing::Plain,
-    };
-    Table {
-        name: FENCE_TABLE.to_owned(),
-        columns: vec![column("id"), column("token"), column("uses")],
-        primary_key: vec!["id".to_owned()],
-        indexes: Vec::new(),
-        partition_key: None,
-    }
+    let column = |name| Column::big_integer(name).default(0);
+    Table::new(FENCE_TABLE)
+        .column(column("id"))
+        .column(column("token"))
+        .column(column("uses"))
+        .primary_key(["id"])
 }
 
 impl Fence {

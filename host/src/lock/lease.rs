@@ -13,7 +13,7 @@ use bbs_database::{
     SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
     schema, sql,
 };
-use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs_lens::layout::schema::{Column, Table};
 use tokio::time::Instant;
 use uuid::Uuid;
 
@@ -90,26 +90,13 @@ struct Sighting {
 }
 
 fn table() -> Table {
-    let column = |name: &str, kind| Column {
-        name: name.to_owned(),
-        kind,
-        nullable: false,
-        default: None,
-        sealing: Sealing::Plain,
-    };
-    Table {
-        name: LEASE_TABLE.to_owned(),
-        columns: vec![
-            column("id", ColumnType::Integer),
-            column("owner", ColumnType::Varchar(255)),
-            column("token", ColumnType::BigInteger),
-            column("beat", ColumnType::BigInteger),
-            column("ttl_ms", ColumnType::BigInteger),
-        ],
-        primary_key: vec!["id".to_owned()],
-        indexes: Vec::new(),
-        partition_key: None,
-    }
+    Table::new(LEASE_TABLE)
+        .column(Column::integer("id"))
+        .column(Column::varchar("owner", 255))
+        .column(Column::big_integer("token"))
+        .column(Column::big_integer("beat"))
+        .column(Column::big_integer("ttl_ms"))
+        .primary_key(["id"])
 }
 
 fn milliseconds(duration: Duration) -> i64 {

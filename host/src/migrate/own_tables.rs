@@ -2,7 +2,7 @@
 //! columns, declared as any layout is, so that they are the same on every database. No key is
 //! longer than MySQL allows.
 
-use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs_lens::layout::schema::{Column, ColumnType, Table};
 
 use bbs_units::residue;
 
@@ -27,10 +27,8 @@ const TEXT: ColumnType = ColumnType::LongText;
 /// All of them. Sealed columns are marked as such, which key rotation relies on.
 pub fn tables() -> Vec<Table> {
     vec![
-        Table {
-            columns: vec![column("id", KEY), optional("value", KEY)],
-            ..table("configurations", &["id"], &[])
-        },
+        table("configurations", &["id"], &[("id", KEY)])
+            .column(Column::new("value", KEY).nullable()),
         table(
             "bbs_history",
             &["seq"],
@@ -91,7 +89,7 @@ pub fn tables() -> Vec<Table> {
 }
 
 fn run() -> Table {
-    let mut run = table(
+    table(
         RUN,
         &["run"],
         &[
@@ -103,9 +101,8 @@ fn run() -> Table {
             ("host", KEY),
             ("release_name", KEY),
         ],
-    );
-    run.columns.push(optional("ended_at_ns", NUMBER));
-    run
+    )
+    .column(Column::new("ended_at_ns", NUMBER).nullable())
 }
 
 /// Changes that clients' writes made to the copies: a row for each, so that they do not wait for
@@ -149,17 +146,13 @@ fn import() -> Table {
 
 /// Leaves as they were read, found by their process guids.
 pub fn import_run() -> Table {
-    let mut run = table(IMPORT_RUN, &["process_guid"], &[("process_guid", KEY)]);
-    run.columns.push(Column {
-        sealing: Sealing::Sealed,
-        ..column("leaf", TEXT)
-    });
-    run
+    table(IMPORT_RUN, &["process_guid"], &[("process_guid", KEY)])
+        .column(Column::new("leaf", TEXT).sealed())
 }
 
 /// A unit is found by the digest of its key; the table distinguishes units with the same key.
 pub(super) fn quarantine() -> Table {
-    let mut quarantine = table(
+    table(
         QUARANTINE,
         &["unit_digest", "table_name", "from_version"],
         &[
@@ -178,14 +171,10 @@ pub(super) fn quarantine() -> Table {
             ("at_ns", NUMBER),
             ("pending", ColumnType::Boolean),
         ],
-    );
-    quarantine.columns.push(Column {
-        sealing: Sealing::Sealed,
-        ..column("sealed", TEXT)
-    });
+    )
+    .column(Column::new("sealed", TEXT).sealed())
     // Hosts of earlier releases, which may share the database, write a path into it.
-    quarantine.columns.push(optional("replay", TEXT));
-    quarantine
+    .column(Column::new("replay", TEXT).nullable())
 }
 
 /// The content of a unit beyond what an entry holds.
@@ -196,41 +185,15 @@ pub(super) fn quarantine_part() -> Table {
         ("from_version", NUMBER),
         ("part", NUMBER),
     ];
-    let mut part = table(QUARANTINE_PART, &key.map(|(name, _)| name), &key);
-    part.columns.push(Column {
-        sealing: Sealing::Sealed,
-        ..column("sealed", TEXT)
-    });
-    part
+    table(QUARANTINE_PART, &key.map(|(name, _)| name), &key)
+        .column(Column::new("sealed", TEXT).sealed())
 }
 
 /// A table without indexes, of plain columns that are never NULL.
 pub fn table(name: &str, key: &[&str], columns: &[(&str, ColumnType)]) -> Table {
+    let columns = columns.iter().map(|(name, kind)| Column::new(name, *kind));
     Table {
-        name: name.to_owned(),
-        columns: columns
-            .iter()
-            .map(|(name, kind)| column(name, *kind))
-            .collect(),
         primary_key: key.iter().map(|name| (*name).to_owned()).collect(),
-        indexes: Vec::new(),
-        partition_key: None,
-    }
-}
-
-fn column(name: &str, kind: ColumnType) -> Column {
-    Column {
-        name: name.to_owned(),
-        kind,
-        nullable: false,
-        default: None,
-        sealing: Sealing::Plain,
-    }
-}
-
-fn optional(name: &str, kind: ColumnType) -> Column {
-    Column {
-        nullable: true,
-        ..column(name, kind)
+        ..columns.fold(Table::new(name), Table::column)
     }
 }

@@ -4,7 +4,7 @@
 
 use bbs_database::Dialect;
 use bbs_database::schema;
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
+use bbs_lens::layout::schema::{Column, Index, Table};
 
 use super::{Context, MigrateError};
 use crate::lock::fence::{Fence, FenceError};
@@ -34,28 +34,14 @@ pub(super) async fn try_schema_changes(
 
 /// The rights to drop come first: without them, a table would be left behind.
 fn changes(dialect: Dialect) -> Vec<String> {
-    let column = |name: &str, nullable| Column {
-        name: name.to_owned(),
-        kind: ColumnType::Varchar(16),
-        nullable,
-        default: None,
-        sealing: Sealing::Plain,
-    };
-    let table = Table {
-        name: TRIAL.to_owned(),
-        columns: vec![column("id", false)],
-        primary_key: vec!["id".to_owned()],
-        indexes: Vec::new(),
-        partition_key: None,
-    };
-    let index = Index {
-        name: "bbs_trial_idx".to_owned(),
-        columns: vec!["added".to_owned()],
-    };
+    let id = Column::varchar("id", 16);
+    let table = Table::new(TRIAL).column(id).primary_key(["id"]);
+    let added = Column::varchar("added", 16).nullable();
+    let index = Index::new("bbs_trial_idx", ["added"]);
     let mut statements = dropped(dialect);
     statements.extend([
         schema::create_table(dialect, &table, TRIAL),
-        schema::add_column(dialect, TRIAL, &column("added", true)),
+        schema::add_column(dialect, TRIAL, &added),
         schema::create_index(dialect, TRIAL, &index),
         schema::rename_table(dialect, TRIAL, RENAMED),
         schema::rename_table(dialect, RENAMED, TRIAL),

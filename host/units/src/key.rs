@@ -521,15 +521,10 @@ mod tests {
 
     #[test]
     fn units_are_those_of_the_partition_key_or_of_a_primary_key_of_one_column() {
-        let table = |primary_key: &[&str], partition_key: Option<&str>| Table {
-            name: "things".into(),
-            columns: Vec::new(),
-            primary_key: primary_key.iter().map(|&name| name.to_owned()).collect(),
-            indexes: Vec::new(),
-            partition_key: partition_key.map(str::to_owned),
-        };
-        assert_eq!(unit_column(&table(&["a", "b"], Some("b"))), Some("b"));
-        assert_eq!(unit_column(&table(&["a"], None)), Some("a"));
-        assert_eq!(unit_column(&table(&["a", "b"], None)), None);
+        let one = Table::new("things").primary_key(["a"]);
+        let two = Table::new("things").primary_key(["a", "b"]);
+        assert_eq!(unit_column(&two.clone().partition_key("b")), Some("b"));
+        assert_eq!(unit_column(&one), Some("a"));
+        assert_eq!(unit_column(&two), None);
     }
 }

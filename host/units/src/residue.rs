@@ -8,7 +8,7 @@ use bbs_database::{Row, Transaction, bulk, of_few_lengths};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
+use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::Value;
 use bbs_lens::{ResidueEntry, ResidueValue, TableBuilder};
 use futures_util::TryStreamExt;
@@ -33,39 +33,24 @@ const BATCH_BYTES: usize = 16 << 20;
 
 /// The table. Units and rows are found by digests of their keys, which may be of any length.
 pub fn table() -> Table {
-    let digest = ColumnType::Varchar(64);
-    let columns = [
-        ("unit_digest", digest, Sealing::Plain),
-        ("table_name", digest, Sealing::Plain),
-        ("row_digest", digest, Sealing::Plain),
-        ("version", ColumnType::BigInteger, Sealing::Plain),
-        ("direction", ColumnType::Varchar(4), Sealing::Plain),
-        ("unit", ColumnType::LongText, Sealing::Plain),
-        ("row_key", ColumnType::LongText, Sealing::Plain),
-        ("digest", ColumnType::Varchar(255), Sealing::Plain),
-        ("sealed", ColumnType::LongText, Sealing::Sealed),
-    ];
-    let column = |(name, kind, sealing): (&str, ColumnType, Sealing)| Column {
-        name: name.to_owned(),
-        kind,
-        nullable: false,
-        default: None,
-        sealing,
-    };
-    let key = [
-        "unit_digest",
-        "table_name",
-        "row_digest",
-        "version",
-        "direction",
-    ];
-    Table {
-        name: TABLE.to_owned(),
-        columns: columns.map(column).into(),
-        primary_key: key.map(str::to_owned).into(),
-        indexes: Vec::new(),
-        partition_key: None,
-    }
+    let digest = |name| Column::varchar(name, 64);
+    Table::new(TABLE)
+        .column(digest("unit_digest"))
+        .column(digest("table_name"))
+        .column(digest("row_digest"))
+        .column(Column::big_integer("version"))
+        .column(Column::varchar("direction", 4))
+        .column(Column::long_text("unit"))
+        .column(Column::long_text("row_key"))
+        .column(Column::varchar("digest", 255))
+        .column(Column::long_text("sealed").sealed())
+        .primary_key([
+            "unit_digest",
+            "table_name",
+            "row_digest",
+            "version",
+            "direction",
+        ])
 }
 
 /// Entries that any of these migrations left.

@@ -9,79 +9,49 @@ mod storable;
 mod writing;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bbs_database::{Address, Database, Dialect, Transaction, bulk, schema, sql};
 use bbs_encryption::Keyring;
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Sealing, Table};
+use bbs_lens::layout::columns::{Batch, Outcome, TableData, Written};
+use bbs_lens::layout::history::{LayoutHistory, Way};
+use bbs_lens::layout::manifest::Direction;
+use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Value};
+use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use bbs_lens::{Arguments, Lens};
 use tempfile::TempDir;
 
 use super::*;
 
-fn column(name: &str, kind: ColumnType) -> Column {
-    Column {
-        name: name.into(),
-        kind,
-        nullable: true,
-        default: None,
-        sealing: Sealing::Plain,
-    }
-}
-
-fn table(name: &str, key: &[Column], columns: &[Column], partition_key: Option<&str>) -> Table {
-    let not_null = |column: &Column| Column {
-        nullable: false,
-        ..column.clone()
-    };
-    Table {
-        name: name.into(),
-        columns: key
-            .iter()
-            .map(not_null)
-            .chain(columns.iter().cloned())
-            .collect(),
-        primary_key: key.iter().map(|column| column.name.clone()).collect(),
-        indexes: Vec::new(),
-        partition_key: partition_key.map(str::to_owned),
-    }
-}
-
 /// `apps` and their `instances` have units by the app's name; `pairs` has a unit for each row.
 fn layout() -> Layout {
-    let (app, number) = (
-        column("app", ColumnType::Varchar(9)),
-        column("number", ColumnType::Integer),
-    );
-    let note = column("note", ColumnType::LongText);
-    let secret = Column {
-        sealing: Sealing::Sealed,
-        ..column("secret", ColumnType::LongText)
-    };
-    let version = column(RECORD_VERSION, ColumnType::BigInteger);
-    let apps = [note.clone(), number.clone(), secret, version];
-    let by_app = Index {
-        name: "instances_app".into(),
-        columns: vec!["app".into()],
-    };
-    let instances = table(
-        "instances",
-        &[number.clone(), app.clone()],
-        std::slice::from_ref(&note),
-        Some("app"),
-    );
-    let tables = [
-        table("apps", std::slice::from_ref(&app), &apps, Some("app")),
-        Table {
-            indexes: vec![by_app],
-            ..instances
-        },
-        table("pairs", &[app, number], &[note], None),
-    ];
+    let app = || Column::varchar("app", 9);
+    let number = || Column::integer("number");
+    let note = || Column::long_text("note").nullable();
+    let apps = Table::new("apps")
+        .column(app())
+        .column(note())
+        .column(number().nullable())
+        .column(Column::long_text("secret").sealed().nullable())
+        .column(Column::big_integer(RECORD_VERSION).nullable())
+        .primary_key(["app"])
+        .partition_key("app");
+    let instances = Table::new("instances")
+        .column(number())
+        .column(app())
+        .column(note())
+        .primary_key(["number", "app"])
+        .index("instances_app", ["app"])
+        .partition_key("app");
+    let pairs = Table::new("pairs")
+        .column(app())
+        .column(number())
+        .column(note())
+        .primary_key(["app", "number"]);
+    let tables = [apps, instances, pairs].map(|table| (table.name.clone(), table));
     Layout {
-        tables: tables
-            .into_iter()
-            .map(|table| (table.name.clone(), table))
-            .collect(),
+        tables: tables.into(),
     }
 }
 
@@ -209,4 +179,82 @@ fn apps(rows: &[(&str, Option<App<'_>>)]) -> UnitBatch {
         units,
         tables: BTreeMap::from([("apps".to_owned(), rows_of)]),
     }
+}
+
+/// A migration whose row function returns rows of one table.
+struct TestMigration<F> {
+    manifest: Manifest,
+    function: F,
+}
+
+impl<F: Fn(&TableData) -> Written + Send + Sync> Transform for TestMigration<F> {
+    fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    fn digest(&self) -> &str {
+        "d1935"
+    }
+
+    fn apply(
+        &self,
+        _: Direction,
+        _: &RunArguments,
+        batch: &Batch,
+    ) -> Result<Outcome, TransformError> {
+        let [table] = batch.tables.as_slice() else {
+            panic!("one table")
+        };
+        Ok(Outcome {
+            tables: vec![(self.function)(table)],
+            ..Outcome::default()
+        })
+    }
+}
+
+fn migration(
+    manifest: Manifest,
+    function: impl Fn(&TableData) -> Written + Send + Sync + 'static,
+) -> Arc<dyn Transform> {
+    Arc::new(TestMigration { manifest, function })
+}
+
+/// A migration without accesses.
+fn layout_migration(manifest: Manifest) -> Arc<dyn Transform> {
+    migration(manifest, |_| unreachable!("it has no row function"))
+}
+
+fn manifest(version: DataVersion) -> Manifest {
+    Manifest::new(version, &format!("step-{version}"))
+}
+
+/// The lens between two versions of a history that creates the tables at version 1 and continues
+/// with `migrations`.
+fn lens_of(
+    migrations: impl IntoIterator<Item = Arc<dyn Transform>>,
+    source: DataVersion,
+    target: DataVersion,
+) -> Lens {
+    let tables = layout().tables.into_values();
+    let first = layout_migration(tables.fold(manifest(1), Manifest::create_table));
+    let steps: Vec<_> = [first].into_iter().chain(migrations).collect();
+    let layouts =
+        LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
+    Lens::restoring(Way::within(&layouts, source, target), &steps).expect("it composes")
+}
+
+fn pass<T>(lens: &Lens, writes_to: Option<Dialect>, pass: impl FnOnce(&Passage<'_>) -> T) -> T {
+    let run = RunArguments {
+        started_at_ns: 1,
+        namespace: uuid::Uuid::nil(),
+    };
+    let arguments: Arguments = (1..9).map(|version| (version, run.clone())).collect();
+    let groups: Vec<_> = (0..lens.groups.len()).collect();
+    pass(&Passage {
+        lens,
+        groups: &groups,
+        arguments: &arguments,
+        keyring: &keyring(),
+        writes_to,
+    })
 }

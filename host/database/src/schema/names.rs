@@ -159,16 +159,7 @@ mod tests {
     use super::*;
 
     fn apps() -> Table {
-        Table {
-            name: "apps".into(),
-            columns: Vec::new(),
-            primary_key: Vec::new(),
-            indexes: vec![Index {
-                name: "apps_idx".into(),
-                columns: vec!["domain".into()],
-            }],
-            partition_key: None,
-        }
+        Table::new("apps").index("apps_idx", ["domain"])
     }
 
     #[test]

@@ -1,55 +1,20 @@
 //! DDL rendered for each database, and definitions read back from SQLite. `tests/suite/schema.rs`
 //! covers the servers.
 
-use bbs_lens::layout::schema::Sealing;
-
 use super::*;
 use crate::{Address, Database};
 
 const SERVERS: [Dialect; 2] = [Dialect::Postgres, Dialect::Mysql];
 
-fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
-    Column {
-        name: name.into(),
-        kind,
-        nullable,
-        default,
-        sealing: Sealing::Plain,
-    }
-}
-
 fn sample() -> Table {
-    Table {
-        name: "sample".into(),
-        columns: vec![
-            column("guid", ColumnType::Varchar(255), false, None),
-            column(
-                "place",
-                ColumnType::Integer,
-                false,
-                Some(Literal::Integer(-3)),
-            ),
-            column(
-                "flag",
-                ColumnType::Boolean,
-                true,
-                Some(Literal::Boolean(true)),
-            ),
-            column(
-                "note",
-                ColumnType::LongText,
-                false,
-                Some(Literal::Text("it's".into())),
-            ),
-            column("time", ColumnType::BigInteger, true, None),
-        ],
-        primary_key: vec!["place".into(), "guid".into()],
-        indexes: vec![Index {
-            name: "sample_idx".into(),
-            columns: vec!["time".into(), "note".into()],
-        }],
-        partition_key: None,
-    }
+    Table::new("sample")
+        .column(Column::varchar("guid", 255))
+        .column(Column::integer("place").default(-3))
+        .column(Column::boolean("flag").nullable().default(true))
+        .column(Column::long_text("note").default("it's"))
+        .column(Column::big_integer("time").nullable())
+        .primary_key(["place", "guid"])
+        .index("sample_idx", ["time", "note"])
 }
 
 async fn database() -> (tempfile::TempDir, Database) {
@@ -88,9 +53,7 @@ fn created() -> [String; 2] {
 fn index_holds_all_rows_unless_their_texts_may_be_too_long_for_postgres() {
     let of = |kinds: &[ColumnType]| {
         let names = ["a", "b", "c"].into_iter().zip(kinds);
-        let columns: Vec<_> = names
-            .map(|(name, kind)| column(name, *kind, false, None))
-            .collect();
+        let columns: Vec<_> = names.map(|(name, kind)| Column::new(name, *kind)).collect();
         let index = Index {
             name: "i".into(),
             columns: columns.iter().map(|column| column.name.clone()).collect(),
@@ -253,38 +216,20 @@ fn quotes_and_backslashes_in_literals_are_escaped() {
 
 #[test]
 fn sqlite_treats_types_of_one_affinity_as_the_same() {
-    let narrow = column("x", ColumnType::Varchar(255), false, None);
-    assert!(same_column(
-        Dialect::Sqlite,
-        &narrow,
-        &column("x", ColumnType::LongText, false, None)
-    ));
-    assert!(!same_column(
-        Dialect::Sqlite,
-        &narrow,
-        &column("x", ColumnType::Integer, false, None)
-    ));
-    assert!(!same_column(
-        Dialect::Sqlite,
-        &narrow,
-        &column("x", ColumnType::Varchar(255), true, None)
-    ));
-    let default = column(
-        "x",
-        ColumnType::Varchar(255),
-        false,
-        Some(Literal::Text(String::new())),
-    );
-    assert!(!same_column(Dialect::Sqlite, &narrow, &default));
+    let is_same = |column: &Column, other: &Column| same_column(Dialect::Sqlite, column, other);
+    let narrow = Column::varchar("x", 255);
+    assert!(is_same(&narrow, &Column::long_text("x")));
+    assert!(!is_same(&narrow, &Column::integer("x")));
+    assert!(!is_same(&narrow, &Column::varchar("x", 255).nullable()));
+    let default = Column::varchar("x", 255).default("");
+    assert!(!is_same(&narrow, &default));
     assert_eq!(
         column_change(Dialect::Sqlite, &narrow, &default),
         ColumnChange::Other
     );
-    let integer = column("x", ColumnType::Integer, true, None);
-    assert!(same_column(
-        Dialect::Sqlite,
-        &integer,
-        &column("x", ColumnType::BigInteger, true, None)
+    assert!(is_same(
+        &Column::integer("x").nullable(),
+        &Column::big_integer("x").nullable()
     ));
 }
 
@@ -304,36 +249,30 @@ fn servers_widen_in_place_only_without_rewriting_rows() {
         (ColumnType::Integer, ColumnType::BigInteger, Other, Other),
         (ColumnType::Boolean, ColumnType::Integer, Other, Other),
     ] {
-        let from = column("x", from, false, None);
-        let to = column("x", to, false, None);
+        let (from, to) = (Column::new("x", from), Column::new("x", to));
         assert_eq!(
             SERVERS.map(|dialect| column_change(dialect, &from, &to)),
             [postgres, mysql],
             "{from:?} {to:?}"
         );
     }
-    let plain = column("x", ColumnType::Integer, false, None);
-    let change = |to: Column| SERVERS.map(|dialect| column_change(dialect, &plain, &to));
+    let plain = Column::integer("x");
+    let nullable = Column::integer("x").nullable();
+    let change = |to: &Column| SERVERS.map(|dialect| column_change(dialect, &plain, to));
     assert_eq!(
-        change(column("x", ColumnType::Integer, true, None)),
+        change(&nullable),
         [Widening, Other],
         "MySQL rewrites for NULL"
     );
     assert_eq!(
-        change(column(
-            "x",
-            ColumnType::Integer,
-            false,
-            Some(Literal::Integer(0))
-        )),
+        change(&Column::integer("x").default(0)),
         [Widening, Widening]
     );
     assert_eq!(
-        change(column("y", ColumnType::Integer, false, None)),
+        change(&Column::integer("y")),
         [Other, Other],
         "another column"
     );
-    let nullable = column("x", ColumnType::Integer, true, None);
     assert_eq!(
         SERVERS.map(|dialect| column_change(dialect, &nullable, &plain)),
         [Other, Other],
@@ -343,12 +282,7 @@ fn servers_widen_in_place_only_without_rewriting_rows() {
 
 #[test]
 fn alter_column_states_type_nullability_and_default() {
-    let rootfs = column(
-        "rootfs",
-        ColumnType::Varchar(1024),
-        false,
-        Some(Literal::Text(String::new())),
-    );
+    let rootfs = Column::varchar("rootfs", 1024).default("");
     assert_eq!(
         alter_column(Dialect::Postgres, "apps", &rootfs),
         r#"ALTER TABLE "apps" ALTER COLUMN "rootfs" TYPE VARCHAR(1024), ALTER COLUMN "rootfs" SET NOT NULL, "#
@@ -359,7 +293,7 @@ fn alter_column_states_type_nullability_and_default() {
         alter_column(Dialect::Mysql, "apps", &rootfs),
         "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) NOT NULL DEFAULT ''"
     );
-    let bare = column("x", ColumnType::Text, true, None);
+    let bare = Column::text("x").nullable();
     assert!(
         alter_column(Dialect::Postgres, "apps", &bare)
             .ends_with(r#""x" DROP NOT NULL, ALTER COLUMN "x" DROP DEFAULT"#)

@@ -1,29 +1,13 @@
 //! Rows of one table with a plain key and a sealed secret, in three units of two, no and one row.
 
 use super::*;
-use crate::layout::schema::ColumnType;
-
-fn column(name: &str, sealing: Sealing) -> Column {
-    Column {
-        name: name.into(),
-        kind: ColumnType::LongText,
-        nullable: true,
-        default: None,
-        sealing,
-    }
-}
 
 fn apps() -> Table {
-    Table {
-        name: "apps".into(),
-        columns: vec![
-            column("id", Sealing::Plain),
-            column("secret", Sealing::Sealed),
-        ],
-        primary_key: vec!["id".into()],
-        indexes: Vec::new(),
-        partition_key: Some("id".into()),
-    }
+    Table::new("apps")
+        .column(Column::long_text("id").nullable())
+        .column(Column::long_text("secret").nullable().sealed())
+        .primary_key(["id"])
+        .partition_key("id")
 }
 
 fn data(values: &[&[u8]]) -> ColumnData {

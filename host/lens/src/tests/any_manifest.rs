@@ -4,7 +4,8 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::layout::schema::Index;
+use crate::layout::manifest::Change;
+use crate::layout::schema::{ColumnType, Index};
 
 const TABLES: [&str; 4] = ["a", "b", "c", "d"];
 const COLUMNS: [&str; 4] = ["part", "x", "y", "z"];
@@ -65,20 +66,15 @@ impl Choice {
         Column {
             nullable: default.is_none() || self.0[3] < 128,
             default,
-            ..column(name, kind, sealing)
+            sealing,
+            ..Column::new(name, kind)
         }
     }
 
     fn definition_of_table(self) -> Table {
-        let part = Column {
-            nullable: false,
-            default: Some(Literal::Integer(1)),
-            ..column("part", ColumnType::Integer, Sealing::Plain)
-        };
-        let mut table = table(
-            self.of(0, &TABLES),
-            vec![part, self.definition(self.of(3, &COLUMNS[1..]))],
-        );
+        let mut table = table(self.of(0, &TABLES))
+            .column(Column::integer("part").default(1))
+            .column(self.definition(self.of(3, &COLUMNS[1..])));
         table
             .primary_key
             .extend((self.0[3] >= 192).then(|| "part".to_owned()));
@@ -122,10 +118,7 @@ impl Choice {
             },
             _ => Change::CreateIndex {
                 table,
-                index: Index {
-                    name: "index".to_owned(),
-                    columns: vec![column],
-                },
+                index: Index::new("index", [column.as_str()]),
             },
         }
     }
@@ -168,14 +161,7 @@ impl Choice {
             }),
             2 => [set(vec!["none".to_owned()]), set(known.primary_key.clone())],
             3 => [set(Vec::new()), set(known.primary_key.clone())],
-            _ => [
-                alter(Column {
-                    nullable: true,
-                    sealing: Sealing::Sealed,
-                    ..guid()
-                }),
-                alter(guid()),
-            ],
+            _ => [alter(guid().nullable().sealed()), alter(guid())],
         }
     }
 
@@ -224,14 +210,10 @@ fn any_parts() -> impl Strategy<Value = ManifestParts> {
 /// A manifest for this layout.
 fn manifest(version: DataVersion, before: &Layout, parts: ManifestParts) -> Manifest {
     let (choices, lie, accesses, reversible, leaves_residue) = parts;
-    let empty = step(version, Vec::new(), Vec::new(), nothing)
-        .manifest
-        .clone();
     let with = |changes: Vec<Change>| Manifest {
         changes,
-        leaves_residue: false,
         reversible: false,
-        ..empty.clone()
+        ..super::manifest(version)
     };
     let (mut layout, mut changes) = (before.clone(), Vec::new());
     for (kind, choice) in choices {
@@ -461,7 +443,7 @@ proptest! {
         parts in proptest::collection::vec(any_parts(), 1..4),
         repeats in 0..3_usize,
     ) {
-        let mut first = step(1, Vec::new(), Vec::new(), nothing).manifest.clone();
+        let mut first = super::manifest(1);
         first.changes = tables.into_iter().map(|choice| Change::CreateTable(choice.definition_of_table())).collect();
         first.changes.dedup_by_key(|change| matches!(change, Change::CreateTable(table) if table.name == "a"));
         let mut line = Vec::new();

@@ -19,19 +19,8 @@ fn panic_of_the_host_becomes_an_error_of_the_step() {
             residue,
         })
     };
-    let lens = lens(
-        &[
-            first(),
-            step(
-                RESIDUAL,
-                Vec::new(),
-                vec![access(&["word"], &["word"], false)],
-                short,
-            ),
-        ],
-        1,
-        RESIDUAL,
-    );
+    let shortening = manifest(3).up(to_words()).leaves_residue();
+    let lens = lens(&[first(), step(shortening, short)], 1, 3);
     for words in [&["a"][..], &["a", "b"]] {
         let error = first_fault(apply(&lens, &source(words), Search::First));
         assert_eq!(
@@ -48,22 +37,14 @@ fn panic_of_the_host_becomes_an_error_of_the_step() {
 
 #[test]
 fn migrations_that_do_not_compose_are_named() {
-    let [first, second] = shouting(2).map(|step| step as Arc<dyn Transform>);
+    let [first, second] = shouting(manifest(2)).map(|step| step as Arc<dyn Transform>);
     let layouts = LayoutHistory::new([first.manifest(), second.manifest()]).unwrap();
     assert_eq!(
         check_composition(&layouts, &[Arc::clone(&first), second]),
         Ok(())
     );
     // Another manifest than that of the layout history.
-    let other = step(
-        2,
-        vec![Change::DropColumn {
-            table: "apps".into(),
-            column: "none".into(),
-        }],
-        Vec::new(),
-        nothing,
-    );
+    let other = step(manifest(2).drop_column("apps", "none"), nothing);
     let error = check_composition(&layouts, &[first, other as Arc<dyn Transform>]).unwrap_err();
     assert_eq!(
         (error.version, error.name.as_str()),
@@ -117,19 +98,8 @@ fn answers_for_halves_are_spent_from_the_budget_of_the_batch() {
         }
         _ => Err("too much".to_owned()),
     };
-    let lens = lens(
-        &[
-            first(),
-            step(
-                2,
-                Vec::new(),
-                vec![access(&["word"], &["word"], false)],
-                large,
-            ),
-        ],
-        1,
-        2,
-    );
+    let enlarging = step(manifest(2).up(to_words()), large);
+    let lens = lens(&[first(), enlarging], 1, 2);
     let units = source(&["w"; 16]);
     assert_over_budget(&apply_within(50_000, &lens, &units).unwrap_err(), 2, 16);
     assert_over_budget(
@@ -162,27 +132,18 @@ fn repeated_origins_are_spent_before_their_rows_are_made() {
             ..Outcome::default()
         })
     };
-    let repeated = step(
-        2,
-        keyed_by_part(),
-        vec![access(&["word"], &["part"], true)],
-        repeat,
-    );
-    let read_again = step(
-        4,
-        Vec::new(),
-        vec![access(&["word"], &["word"], false)],
-        |batch| {
-            let written = Written {
-                shape: None,
-                columns: batch.tables[0].columns.clone(),
-            };
-            Ok(Outcome {
-                tables: vec![written],
-                ..Outcome::default()
-            })
-        },
-    );
+    let parts = Access::to("apps").reads(["word"]).writes(["part"]);
+    let repeated = step(keyed_by_part(manifest(2)).up(parts.reshapes()), repeat);
+    let read_again = step(manifest(4).up(to_words()), |batch| {
+        let written = Written {
+            shape: None,
+            columns: batch.tables[0].columns.clone(),
+        };
+        Ok(Outcome {
+            tables: vec![written],
+            ..Outcome::default()
+        })
+    });
     let lens = lens(&[first(), repeated, read_again], 1, 4);
     let word = "w".repeat(10_000);
     let error = apply_within(5 << 20, &lens, &source(&[&word])).unwrap_err();
@@ -209,19 +170,9 @@ fn row_with_the_key_of_another_unit_is_refused() {
             ..Outcome::default()
         })
     };
-    let lens = lens(
-        &[
-            first(),
-            step(
-                2,
-                Vec::new(),
-                vec![access(&["word"], &["guid"], true)],
-                rekey,
-            ),
-        ],
-        1,
-        2,
-    );
+    let access = Access::to("apps").reads(["word"]).writes(["guid"]);
+    let rekeying = step(manifest(2).up(access.reshapes()), rekey);
+    let lens = lens(&[first(), rekeying], 1, 2);
     assert!(lens.writes_keys() && lens.needed["apps"].contains("guid"));
     let own = apply(&lens, &source(&["g0", "g1"]), Search::First).unwrap();
     assert_eq!(words(&own, "guid"), ["g0", "g1"]);
@@ -255,15 +206,7 @@ fn row_with_the_key_of_another_unit_is_refused() {
 
 /// A lens down that gives a dropped column of truth values back, and a unit without it.
 fn restoring_a_flag() -> (Lens, LensInput) {
-    let dropped = step(
-        2,
-        vec![Change::DropColumn {
-            table: "apps".into(),
-            column: "flag".into(),
-        }],
-        Vec::new(),
-        nothing,
-    );
+    let dropped = step(manifest(2).drop_column("apps", "flag"), nothing);
     let steps: Vec<_> = [first(), dropped]
         .map(|step| step as Arc<dyn Transform>)
         .into();

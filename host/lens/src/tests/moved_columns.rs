@@ -2,29 +2,16 @@
 
 use super::*;
 
+fn moving() -> Arc<NativeStep> {
+    step(manifest(2).move_column("x", "others", "apps"), nothing)
+}
+
 /// Goal: a table that a step down creates again with the rows that were kept gets the moved column
 /// by their keys, in one lens over both steps.
 #[test]
 fn restored_table_gets_a_moved_column_by_its_keys() {
-    let moved = step(
-        2,
-        vec![Change::MoveColumn {
-            column: "x".into(),
-            from: "others".into(),
-            to: "apps".into(),
-        }],
-        Vec::new(),
-        nothing,
-    );
-    let dropped = step(
-        4,
-        vec![Change::DropTable {
-            table: "others".into(),
-        }],
-        Vec::new(),
-        nothing,
-    );
-    let steps: Vec<_> = [first(), moved, dropped]
+    let dropped = step(manifest(4).drop_table("others"), nothing);
+    let steps: Vec<_> = [first(), moving(), dropped]
         .map(|step| step as Arc<dyn Transform>)
         .into();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
@@ -71,18 +58,7 @@ fn restored_table_gets_a_moved_column_by_its_keys() {
 
 #[test]
 fn moved_column_without_a_counterpart_names_the_unit() {
-    let text = |name| column(name, ColumnType::LongText, Sealing::Plain);
-    let other = step(
-        2,
-        vec![Change::MoveColumn {
-            column: "x".into(),
-            from: "others".into(),
-            to: "apps".into(),
-        }],
-        Vec::new(),
-        nothing,
-    );
-    let lens = lens(&[first(), other], 1, 2);
+    let lens = lens(&[first(), moving()], 1, 2);
     assert_eq!(
         lens.tables["apps"].group, lens.tables["others"].group,
         "one unit now"
@@ -90,7 +66,7 @@ fn moved_column_without_a_counterpart_names_the_unit() {
     let moved = lens.tables["apps"]
         .columns
         .iter()
-        .find(|(known, _)| *known == text("x"))
+        .find(|(known, _)| *known == Column::long_text("x").nullable())
         .unwrap();
     assert_eq!(
         moved.1,

@@ -6,8 +6,6 @@ use proptest::prelude::*;
 
 use super::*;
 
-const NULLABLE: bool = true;
-
 fn given() -> TableData {
     TableData {
         unit_offsets: vec![0, 2, 2, 3],
@@ -15,18 +13,8 @@ fn given() -> TableData {
     }
 }
 
-fn column(kind: ColumnType, sealing: Sealing, nullable: bool) -> Column {
-    Column {
-        name: "c".to_owned(),
-        kind,
-        nullable,
-        default: None,
-        sealing,
-    }
-}
-
 fn plain_text() -> Column {
-    column(ColumnType::LongText, Sealing::Plain, false)
+    Column::long_text("c")
 }
 
 fn text(offsets: &[u32], values: &[u8]) -> ColumnData {
@@ -55,13 +43,21 @@ fn with_validity(validity: &[u8], column: ColumnData) -> ColumnData {
     }
 }
 
-fn access(reshapes: bool) -> Access {
-    Access {
-        table: "t".to_owned(),
-        reads: vec![],
-        writes: vec!["c".to_owned()],
-        encodings: Vec::new(),
-        reshapes,
+fn access() -> Access {
+    Access::to("t").writes(["c"])
+}
+
+fn shape(unit_offsets: &[u32], origins: &[u32]) -> Shape {
+    Shape {
+        unit_offsets: unit_offsets.to_vec(),
+        origins: origins.to_vec(),
+    }
+}
+
+fn refusal(unit: u32) -> Refusal {
+    Refusal {
+        unit,
+        reason: String::new(),
     }
 }
 
@@ -109,41 +105,35 @@ fn defined(column: &Column, missing: Option<&str>) -> Definitions {
     }
 }
 
+/// Validates an outcome against the definition of its column.
+fn check_defined(definition: &Column, batch: &Batch, outcome: &Outcome) -> Result<(), String> {
+    let columns = vec![defined(definition, None)];
+    check(&[access()], Some(&columns), false, batch, outcome)
+}
+
 /// Validates one written column against its definition.
 fn written(definition: &Column, column: ColumnData) -> Result<(), String> {
-    check(
-        &[access(false)],
-        Some(&vec![defined(definition, None)]),
-        false,
-        &batch(),
-        &outcome(None, column),
-    )
+    check_defined(definition, &batch(), &outcome(None, column))
+}
+
+/// Validates an outcome without the definition of its column.
+fn check_unknown(access: Access, outcome: &Outcome) -> Result<(), String> {
+    check(&[access], None, false, &batch(), outcome)
 }
 
 /// Validates one written column without its definition.
 fn unknown(column: ColumnData) -> Result<(), String> {
-    check(
-        &[access(false)],
-        None,
-        false,
-        &batch(),
-        &outcome(None, column),
-    )
+    check_unknown(access(), &outcome(None, column))
+}
+
+/// Rows of this shape, with a number in each.
+fn numbered(unit_offsets: &[u32], origins: &[u32]) -> Outcome {
+    let column = integers(&vec![1; origins.len()]);
+    outcome(Some(shape(unit_offsets, origins)), column)
 }
 
 fn shaped(unit_offsets: &[u32], origins: &[u32]) -> Result<(), String> {
-    let shape = Shape {
-        unit_offsets: unit_offsets.to_vec(),
-        origins: origins.to_vec(),
-    };
-    let column = integers(&vec![1; origins.len()]);
-    check(
-        &[access(true)],
-        None,
-        false,
-        &batch(),
-        &outcome(Some(shape), column),
-    )
+    check_unknown(access().reshapes(), &numbered(unit_offsets, origins))
 }
 
 #[track_caller]
@@ -154,7 +144,7 @@ fn assert_flaw(result: Result<(), String>, words: &str) {
 
 #[test]
 fn integers_are_eight_bytes_each() {
-    let wide = column(ColumnType::BigInteger, Sealing::Plain, false);
+    let wide = Column::big_integer("c");
     assert_eq!(written(&wide, integers(&[1, i64::MIN, i64::MAX])), Ok(()));
     assert_flaw(
         written(&wide, integers(&[1, 2])),
@@ -168,7 +158,7 @@ fn integers_are_eight_bytes_each() {
 
 #[test]
 fn narrow_integers_fit_32_bits() {
-    let narrow = column(ColumnType::Integer, Sealing::Plain, false);
+    let narrow = Column::integer("c");
     assert_eq!(
         written(&narrow, integers(&[0, i32::MIN.into(), i32::MAX.into()])),
         Ok(())
@@ -182,7 +172,7 @@ fn narrow_integers_fit_32_bits() {
 
 #[test]
 fn booleans_are_one_bit_each() {
-    let boolean = column(ColumnType::Boolean, Sealing::Plain, false);
+    let boolean = Column::boolean("c");
     let bits = |values: &[u8]| ColumnData {
         values: values.to_vec(),
         ..ColumnData::default()
@@ -225,26 +215,17 @@ fn column_without_rows_may_omit_its_offset() {
     };
     for offsets in [&[][..], &[0]] {
         let outcome = outcome(None, text(offsets, b""));
-        assert_eq!(
-            check(
-                &[access(false)],
-                Some(&vec![defined(&plain_text(), None)]),
-                false,
-                &batch,
-                &outcome
-            ),
-            Ok(())
-        );
+        assert_eq!(check_defined(&plain_text(), &batch, &outcome), Ok(()));
     }
 }
 
 #[test]
 fn text_is_utf8_except_in_enveloped_columns() {
-    let sealed = |sealing| column(ColumnType::LongText, sealing, false);
     let wrong = || text(&[0, 1, 2, 3], b"a\xffb");
-    assert_flaw(written(&sealed(Sealing::Plain), wrong()), "not UTF-8");
-    assert_flaw(written(&sealed(Sealing::Sealed), wrong()), "not UTF-8");
-    assert_eq!(written(&sealed(Sealing::Enveloped), wrong()), Ok(()));
+    let enveloped = plain_text().enveloped();
+    assert_flaw(written(&plain_text(), wrong()), "not UTF-8");
+    assert_flaw(written(&plain_text().sealed(), wrong()), "not UTF-8");
+    assert_eq!(written(&enveloped, wrong()), Ok(()));
     assert_eq!(
         written(&plain_text(), text(&[0, 2, 4, 4], "äö".as_bytes())),
         Ok(())
@@ -254,14 +235,14 @@ fn text_is_utf8_except_in_enveloped_columns() {
         "inside a character, at byte 1",
     );
     assert_flaw(
-        written(&sealed(Sealing::Enveloped), text(&[0, 1, 2], b"abc")),
+        written(&enveloped, text(&[0, 1, 2], b"abc")),
         "3 offsets for 3 rows",
     );
 }
 
 #[test]
 fn validity_is_absent_or_one_bit_a_row() {
-    let nullable = column(ColumnType::BigInteger, Sealing::Plain, NULLABLE);
+    let nullable = Column::big_integer("c").nullable();
     assert_eq!(
         written(&nullable, with_validity(&[0], integers(&[0; 3]))),
         Ok(())
@@ -274,7 +255,7 @@ fn validity_is_absent_or_one_bit_a_row() {
 
 #[test]
 fn null_in_a_required_column_is_rejected() {
-    let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
+    let definition = Column::big_integer("c");
     assert_eq!(
         written(&definition, with_validity(&[0b111], integers(&[0; 3]))),
         Ok(())
@@ -287,29 +268,11 @@ fn null_in_a_required_column_is_rejected() {
     assert_flaw(written(&definition, null(0b101)), "NULL in row 1 (unit 0)");
     // The rows of a refused unit are dropped, so their values are not checked.
     let mut outcome = outcome(None, null(0b011));
-    outcome.refused = vec![Refusal {
-        unit: 2,
-        reason: String::new(),
-    }];
-    assert_eq!(
-        check(
-            &[access(false)],
-            Some(&vec![defined(&definition, None)]),
-            false,
-            &batch(),
-            &outcome
-        ),
-        Ok(())
-    );
+    outcome.refused = vec![refusal(2)];
+    assert_eq!(check_defined(&definition, &batch(), &outcome), Ok(()));
     outcome.refused[0].unit = 0;
     assert_flaw(
-        check(
-            &[access(false)],
-            Some(&vec![defined(&definition, None)]),
-            false,
-            &batch(),
-            &outcome,
-        ),
+        check_defined(&definition, &batch(), &outcome),
         "NULL in row 2",
     );
 }
@@ -337,22 +300,15 @@ fn column_without_definition_is_consistent_with_some_type() {
 
 #[test]
 fn shape_is_present_exactly_if_declared() {
-    let shape = Shape {
-        unit_offsets: vec![0, 2, 2, 3],
-        origins: vec![0, 1, 2],
-    };
-    let given_shape = outcome(Some(shape), integers(&[0; 3]));
-    assert_eq!(
-        check(&[access(true)], None, false, &batch(), &given_shape),
-        Ok(())
-    );
+    let given_shape = numbered(&[0, 2, 2, 3], &[0, 1, 2]);
+    assert_eq!(check_unknown(access().reshapes(), &given_shape), Ok(()));
     assert_flaw(
-        check(&[access(false)], None, false, &batch(), &given_shape),
+        check_unknown(access(), &given_shape),
         "a new shape, which the manifest",
     );
     let none = outcome(None, integers(&[0; 3]));
     assert_flaw(
-        check(&[access(true)], None, false, &batch(), &none),
+        check_unknown(access().reshapes(), &none),
         "no shape, though the manifest",
     );
 }
@@ -387,35 +343,26 @@ fn rows_stay_in_their_unit() {
 
 #[test]
 fn reshaped_column_has_the_new_number_of_rows() {
-    let shape = Shape {
-        unit_offsets: vec![0, 2, 2, 2],
-        origins: vec![0, 1],
+    let with = |rows: usize| {
+        let shape = shape(&[0, 2, 2, 2], &[0, 1]);
+        let outcome = outcome(Some(shape), integers(&vec![0; rows]));
+        check_unknown(access().reshapes(), &outcome)
     };
-    let of = |rows: usize| outcome(Some(shape.clone()), integers(&vec![0; rows]));
-    assert_eq!(
-        check(&[access(true)], None, false, &batch(), &of(2)),
-        Ok(())
-    );
-    assert_flaw(
-        check(&[access(true)], None, false, &batch(), &of(3)),
-        "24 bytes for 2 rows",
-    );
+    assert_eq!(with(2), Ok(()));
+    assert_flaw(with(3), "24 bytes for 2 rows");
 }
 
 #[test]
 fn numbers_of_tables_and_columns_are_as_declared() {
     let mut outcome = outcome(None, integers(&[0; 3]));
     outcome.tables.push(Written::default());
-    assert_flaw(
-        check(&[access(false)], None, false, &batch(), &outcome),
-        "2 tables for 1 declared",
-    );
+    assert_flaw(check_unknown(access(), &outcome), "2 tables for 1 declared");
     outcome.tables = vec![Written {
         shape: None,
         columns: vec![],
     }];
     assert_flaw(
-        check(&[access(false)], None, false, &batch(), &outcome),
+        check_unknown(access(), &outcome),
         "0 columns for 1 declared",
     );
 }
@@ -424,14 +371,8 @@ fn numbers_of_tables_and_columns_are_as_declared() {
 fn refused_units_exist_and_are_unique() {
     let refusing = |units: &[u32]| {
         let mut outcome = outcome(None, integers(&[0; 3]));
-        outcome.refused = units
-            .iter()
-            .map(|unit| Refusal {
-                unit: *unit,
-                reason: String::new(),
-            })
-            .collect();
-        check(&[access(false)], None, false, &batch(), &outcome)
+        outcome.refused = units.iter().copied().map(refusal).collect();
+        check_unknown(access(), &outcome)
     };
     assert_eq!(refusing(&[0, 2]), Ok(()));
     assert_flaw(refusing(&[3]), "refuses unit 3 of 3");
@@ -445,7 +386,7 @@ fn residue_is_declared_and_one_per_unit() {
             residue,
             ..outcome(None, integers(&[0; 3]))
         };
-        check(&[access(false)], None, declared, &batch(), &outcome)
+        check(&[access()], None, declared, &batch(), &outcome)
     };
     assert_eq!(leaving(true, vec![None, Some(vec![1]), None]), Ok(()));
     assert_eq!(leaving(true, vec![]), Ok(()));
@@ -459,24 +400,12 @@ fn residue_is_declared_and_one_per_unit() {
 
 #[test]
 fn added_row_needs_every_required_column() {
-    let definition = column(ColumnType::BigInteger, Sealing::Plain, false);
     let added = |unit_offsets: &[u32], origins: &[u32], missing| {
-        let shape = Shape {
-            unit_offsets: unit_offsets.to_vec(),
-            origins: origins.to_vec(),
-        };
-        let mut outcome = outcome(Some(shape), integers(&vec![1; origins.len()]));
-        outcome.refused = vec![Refusal {
-            unit: 2,
-            reason: "no".to_owned(),
-        }];
-        check(
-            &[access(true)],
-            Some(&vec![defined(&definition, missing)]),
-            false,
-            &batch(),
-            &outcome,
-        )
+        let mut outcome = numbered(unit_offsets, origins);
+        outcome.refused = vec![refusal(2)];
+        let columns = vec![defined(&Column::big_integer("c"), missing)];
+        let access = access().reshapes();
+        check(&[access], Some(&columns), false, &batch(), &outcome)
     };
     assert_eq!(added(&[0, 1, 2, 2], &[0, NEW_ROW], None), Ok(()));
     assert_eq!(
@@ -497,19 +426,16 @@ fn added_row_needs_every_required_column() {
 fn removed_rows_are_declared() {
     let shaped =
         |removes_rows: bool, unit_offsets: &[u32], origins: &[u32], refused: Vec<Refusal>| {
-            let shape = Shape {
-                unit_offsets: unit_offsets.to_vec(),
-                origins: origins.to_vec(),
-            };
             let outcome = Outcome {
                 refused,
-                ..outcome(Some(shape), integers(&vec![1; origins.len()]))
+                ..numbered(unit_offsets, origins)
             };
             let declared = Declared {
                 leaves_residue: false,
                 removes_rows,
             };
-            super::check(&[access(true)], None, declared, &batch(), &outcome)
+            let access = access().reshapes();
+            super::check(&[access], None, declared, &batch(), &outcome)
         };
     assert_eq!(
         shaped(false, &[0, 3, 3, 4], &[1, 0, NEW_ROW, 2], vec![]),
@@ -522,12 +448,8 @@ fn removed_rows_are_declared() {
         "table `t`: 1 of the rows of unit 0 are removed, which the manifest does not declare",
     );
     assert_eq!(without_one(true), Ok(()));
-    let refused = vec![Refusal {
-        unit: 2,
-        reason: "no".to_owned(),
-    }];
     assert_eq!(
-        shaped(false, &[0, 2, 2, 2], &[0, 1], refused),
+        shaped(false, &[0, 2, 2, 2], &[0, 1], vec![refusal(2)]),
         Ok(()),
         "rows of a refused unit are dropped"
     );
@@ -574,11 +496,11 @@ proptest! {
         refused in prop::collection::vec(0..4_u32, 0..2),
         residue in prop::collection::vec(any::<Option<Vec<u8>>>(), 0..4),
     ) {
-        let column = column(kind, Sealing::Plain, nullable);
+        let column = Column { nullable, ..Column::new("c", kind) };
         let shape = shape.map(|(unit_offsets, origins)| Shape { unit_offsets, origins });
-        let access = access(shape.is_some());
+        let access = Access { reshapes: shape.is_some(), ..access() };
         let rows = shape.as_ref().map_or(3, |shape| shape.unit_offsets.last().copied().unwrap_or_default());
-        let refused = refused.into_iter().map(|unit| Refusal { unit, reason: String::new() }).collect();
+        let refused = refused.into_iter().map(refusal).collect();
         let outcome = Outcome { refused, residue, ..outcome(shape, data.clone()) };
         let written = vec![defined(&column, Some("other"))];
         let _ = check(std::slice::from_ref(&access), None, true, &batch(), &outcome);

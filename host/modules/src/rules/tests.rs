@@ -1,22 +1,10 @@
 //! Each rule of a manifest, satisfied and violated.
 
-use bbs_lens::layout::manifest::Change;
-
 use super::*;
 use crate::translate::{AnswerForm, ApiVersion, Method};
 
 fn migration() -> Manifest {
-    Manifest {
-        version: 1,
-        name: "add-colour-2".to_owned(),
-        summary: "Adds a colour.".to_owned(),
-        changes: vec![],
-        up: vec![],
-        down: vec![],
-        reversible: true,
-        leaves_residue: false,
-        removes_rows: false,
-    }
+    Manifest::new(1, "add-colour-2").summary("Adds a colour.")
 }
 
 fn method(name: &str, path: &str) -> Method {
@@ -89,17 +77,10 @@ fn name_is_words_joined_by_hyphens() {
 
 #[test]
 fn names_and_paths_are_lines_of_limited_length() {
-    use bbs_lens::layout::manifest::Change;
     for wrong in ["t\u{1b}[31m", "two\nlines", &"a".repeat(201)] {
         let is_text = |error| matches!(error, Err(ManifestError::Text { .. }));
-        let changes = vec![Change::DropTable {
-            table: wrong.to_owned(),
-        }];
         assert!(
-            is_text(check_migration(&Manifest {
-                changes,
-                ..migration()
-            })),
+            is_text(check_migration(&migration().drop_table(wrong))),
             "{wrong:?}"
         );
         for manifest in [
@@ -127,10 +108,7 @@ fn summary_is_one_line() {
         let summary = wrong.to_owned();
         let is_summary = |error| matches!(error, Err(ManifestError::Summary { .. }));
         assert!(
-            is_summary(check_migration(&Manifest {
-                summary: summary.clone(),
-                ..migration()
-            })),
+            is_summary(check_migration(&migration().summary(wrong))),
             "{wrong:?}"
         );
         assert!(
@@ -142,44 +120,23 @@ fn summary_is_one_line() {
         );
     }
     assert_eq!(
-        check_migration(&Manifest {
-            summary: "a".repeat(200),
-            ..migration()
-        }),
+        check_migration(&migration().summary(&"a".repeat(200))),
         Ok(())
     );
 }
 
 #[test]
 fn manifest_is_bounded_in_size() {
-    let drops = |names: usize| {
-        vec![
-            Change::DropTable {
-                table: "t".repeat(TEXT_BYTES)
-            };
-            names
-        ]
-    };
+    let longest = "t".repeat(TEXT_BYTES);
+    let drops = |names| (0..names).fold(migration(), |manifest, _| manifest.drop_table(&longest));
     let too_large = Err(ManifestError::TooLarge);
     assert_eq!(
-        check_migration(&Manifest {
-            changes: drops(MANIFEST_BYTES / TEXT_BYTES),
-            ..migration()
-        }),
+        check_migration(&drops(MANIFEST_BYTES / TEXT_BYTES)),
         too_large
     );
+    assert_eq!(check_migration(&drops(200)), Ok(()));
     assert_eq!(
-        check_migration(&Manifest {
-            changes: drops(200),
-            ..migration()
-        }),
-        Ok(())
-    );
-    assert_eq!(
-        check_migration(&Manifest {
-            summary: "s".repeat(MANIFEST_BYTES),
-            ..migration()
-        }),
+        check_migration(&migration().summary(&"s".repeat(MANIFEST_BYTES))),
         too_large
     );
     let many = vec![method("A", "a"); MANIFEST_BYTES / 50];

@@ -133,31 +133,17 @@ fn integer(rest: &mut &[u8]) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
-    use bbs_lens::layout::schema::ColumnType;
     use proptest::prelude::*;
 
     use super::*;
 
     fn table() -> Table {
-        let column = |name: &str, kind, sealing| Column {
-            name: name.to_owned(),
-            kind,
-            nullable: true,
-            default: None,
-            sealing,
-        };
-        Table {
-            name: "things".to_owned(),
-            columns: vec![
-                column("guid", ColumnType::Varchar(9), Sealing::Plain),
-                column("number", ColumnType::BigInteger, Sealing::Plain),
-                column("flag", ColumnType::Boolean, Sealing::Plain),
-                column("secret", ColumnType::LongText, Sealing::Sealed),
-            ],
-            primary_key: vec!["guid".to_owned()],
-            indexes: Vec::new(),
-            partition_key: None,
-        }
+        Table::new("things")
+            .column(Column::varchar("guid", 9).nullable())
+            .column(Column::big_integer("number").nullable())
+            .column(Column::boolean("flag").nullable())
+            .column(Column::long_text("secret").nullable().sealed())
+            .primary_key(["guid"])
     }
 
     fn values(column: &str, values: &[Value<'_>]) -> (String, BatchColumn) {

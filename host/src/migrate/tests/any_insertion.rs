@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::history::LayoutHistory;
-use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Layout, Literal, Sealing, Table};
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
 use proptest::prelude::*;
 
-use super::line::{self, access, column, defaulted, nullable};
+use super::line;
 use super::world::TestEngine;
 use crate::migrate::{MigrateError, layout_history};
 
@@ -140,76 +140,54 @@ fn apps(layout: &Layout) -> Option<&Table> {
         .find(|table| table.find_column("domain").is_some() && table.partition_key.is_some())
 }
 
-fn created(name: String, version: DataVersion) -> Table {
-    Table {
-        name,
-        columns: vec![
-            column("guid", ColumnType::Varchar(255)),
-            defaulted(
-                &format!("of_{version}"),
-                ColumnType::Integer,
-                Literal::Integer(7),
-            ),
-        ],
-        primary_key: vec!["guid".into()],
-        indexes: Vec::new(),
-        partition_key: Some("guid".into()),
-    }
+fn created(name: &str, version: DataVersion) -> Table {
+    keyed_by_guid(name).column(Column::integer(&format!("of_{version}")).default(7))
+}
+
+fn keyed_by_guid(name: &str) -> Table {
+    Table::new(name)
+        .column(Column::varchar("guid", 255))
+        .primary_key(["guid"])
+        .partition_key("guid")
 }
 
 /// A migration of a kind, if the layout before it has what the kind needs.
 fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dyn Transform>> {
     let table = apps(before)?;
-    let domain = |writes: &str| vec![access(&table.name, &["domain"], &[writes], false)];
+    let access = |written: &str| Access::to(&table.name).reads(["domain"]).writes([written]);
+    let manifest = line::manifest(version, "step");
     let function = |manifest: Manifest, function| {
-        Some(line::native(
-            Manifest {
-                up: domain("domain"),
-                down: domain("domain"),
-                ..manifest
-            },
-            function,
-        ))
+        let domain = || access("domain");
+        Some(line::native(manifest.up(domain()).down(domain()), function))
     };
-    let plain = line::manifest(version, "step", Vec::new());
     match kind {
-        Kind::PrefixA => function(plain, prefix_a),
-        Kind::PrefixB => function(plain, prefix_b),
-        Kind::LowerCase => {
-            let with_residue = Manifest {
-                leaves_residue: true,
-                ..plain
-            };
-            function(with_residue, lower_case)
-        }
+        Kind::PrefixA => function(manifest, prefix_a),
+        Kind::PrefixB => function(manifest, prefix_b),
+        Kind::LowerCase => function(manifest.leaves_residue(), lower_case),
         Kind::AddComputedColumn => {
             let added = format!("computed_{version}");
-            let changes = vec![Change::AddColumn {
-                column: nullable(&added, ColumnType::LongText),
-                table: table.name.clone(),
-            }];
-            let manifest = Manifest {
-                up: domain(&added),
-                ..line::manifest(version, "step", changes)
-            };
+            let manifest = manifest
+                .add_column(&table.name, Column::long_text(&added).nullable())
+                .up(access(&added));
             Some(line::native(manifest, compute))
         }
         _ => {
-            let changes = layout_changes(kind, version, before, table)?;
-            let manifest = line::manifest(version, "step", changes);
+            let manifest = with_changes(manifest, kind, before, table)?;
             Some(line::native(manifest, line::none))
         }
     }
 }
 
-/// The changes of a kind without a row function, if the layout has what they need.
-fn layout_changes(
+/// The manifest with the changes of a kind without a row function, if the layout has what they
+/// need.
+fn with_changes(
+    manifest: Manifest,
     kind: Kind,
-    version: DataVersion,
     before: &Layout,
     table: &Table,
-) -> Option<Vec<Change>> {
-    let name = table.name.clone();
+) -> Option<Manifest> {
+    let version = manifest.version;
+    let name = &table.name;
     let has = |column: &str| {
         table
             .columns
@@ -219,65 +197,29 @@ fn layout_changes(
     };
     let made = |suffix: &str| format!("{suffix}_{version}");
     Some(match kind {
-        Kind::Nothing => Vec::new(),
-        Kind::AddColumn => vec![Change::AddColumn {
-            column: defaulted(&made("added"), ColumnType::Integer, Literal::Integer(0)),
-            table: name,
-        }],
-        Kind::DropColumn => vec![Change::DropColumn {
-            column: has("annotation")?.name,
-            table: name,
-        }],
-        Kind::RenameColumn => vec![Change::RenameColumn {
-            from: has("routes")?.name,
-            to: made("routes"),
-            table: name,
-        }],
-        Kind::RenameTable => vec![Change::RenameTable {
-            to: made("apps"),
-            from: name,
-        }],
-        Kind::CreateTable => vec![Change::CreateTable(created(made("table"), version))],
+        Kind::Nothing => manifest,
+        Kind::AddColumn => manifest.add_column(name, Column::integer(&made("added")).default(0)),
+        Kind::DropColumn => manifest.drop_column(name, &has("annotation")?.name),
+        Kind::RenameColumn => manifest.rename_column(name, &has("routes")?.name, &made("routes")),
+        Kind::RenameTable => manifest.rename_table(name, &made("apps")),
+        Kind::CreateTable => manifest.create_table(created(&made("table"), version)),
         Kind::DropTable => {
-            let dropped = before
-                .tables
-                .keys()
-                .find(|table| table.starts_with("table_"))
-                .cloned();
-            vec![Change::DropTable { table: dropped? }]
+            let mut tables = before.tables.keys();
+            manifest.drop_table(tables.find(|table| table.starts_with("table_"))?)
         }
         Kind::Seal => {
             let routes = has("routes").filter(|column| column.sealing == Sealing::Plain)?;
-            vec![Change::AlterColumn {
-                column: Column {
-                    sealing: Sealing::Sealed,
-                    ..routes
-                },
-                table: name,
-            }]
+            manifest.alter_column(name, routes.sealed())
         }
         Kind::MoveColumn => {
-            let to = made("fixed");
-            let fixed = Table {
-                columns: created(to.clone(), version).columns[..1].to_vec(),
-                ..created(to.clone(), version)
-            };
-            vec![
-                Change::CreateTable(fixed),
-                Change::MoveColumn {
-                    column: has("run_info")?.name,
-                    from: name,
-                    to,
-                },
-            ]
+            let fixed = made("fixed");
+            manifest.create_table(keyed_by_guid(&fixed)).move_column(
+                &has("run_info")?.name,
+                name,
+                &fixed,
+            )
         }
-        Kind::Index => {
-            let index = Index {
-                name: made("index"),
-                columns: vec!["domain".to_owned()],
-            };
-            vec![Change::CreateIndex { table: name, index }]
-        }
+        Kind::Index => manifest.create_index(name, &made("index"), ["domain"]),
         Kind::PrefixA | Kind::PrefixB | Kind::LowerCase | Kind::AddComputedColumn => {
             unreachable!("it has a row function")
         }

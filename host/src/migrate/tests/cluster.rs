@@ -8,11 +8,10 @@ use bbs_database::schema::expected;
 use bbs_database::{Dialect, ServerKind};
 use bbs_lens::Lens;
 use bbs_lens::layout::history::Way;
-use bbs_lens::layout::manifest::Change;
-use bbs_lens::layout::schema::{ColumnType, Literal};
+use bbs_lens::layout::schema::Column;
 use bbs_lens::transform::Transform;
 
-use super::line::{all, defaulted, manifest, native, none};
+use super::line::{all, manifest, native, none};
 use crate::migrate::layout_history;
 use crate::migrate::plan::{self, Strategy, TablePlan};
 use crate::migrate::statements;
@@ -77,14 +76,11 @@ fn table_is_copied_in_a_cluster_for_a_new_index() {
 
 #[test]
 fn table_is_copied_in_a_cluster_that_rewrites_it_for_a_new_column() {
-    let column = defaulted("text", ColumnType::LongText, Literal::Text(String::new()));
-    let change = Change::AddColumn {
-        table: "desired_lrps".into(),
-        column,
-    };
+    let text = Column::long_text("text").default("");
+    let added = manifest(5, "text").add_column("desired_lrps", text);
     let mut migrations = all();
     migrations.truncate(4);
-    migrations.push(native(manifest(5, "text", vec![change]), none));
+    migrations.push(native(added, none));
     let strategy = |server| planned(&migrations, "desired_lrps", server).0;
     assert_eq!(
         [MARIADB, MYSQL].map(strategy),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use bbs_lens::budget::BATCH_BYTES;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
-use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
@@ -84,12 +84,10 @@ async fn world(function: line::RowFunction, refused_units: RefusedUnits) -> Test
         refused_units,
         ..Tuning::default()
     });
-    let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
-    let manifest = Manifest {
-        up: vec![access],
-        leaves_residue: true,
-        ..line::manifest(2, "hostile", Vec::new())
-    };
+    let access = Access::to("desired_lrps").reads(["guid"]);
+    let manifest = line::manifest(2, "hostile")
+        .up(access.writes(["annotation"]))
+        .leaves_residue();
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, function)];
     world
 }
@@ -192,13 +190,11 @@ fn without_second_instances(
 #[tokio::test]
 async fn check_counts_the_rows_that_a_migration_removes() {
     let mut world = TestEngine::with_rows(20).await;
-    let access = line::access("actual_lrps", &["place"], &[], true);
-    let manifest = Manifest {
-        up: vec![access],
-        reversible: false,
-        removes_rows: true,
-        ..line::manifest(2, "hostile", Vec::new())
-    };
+    let access = Access::to("actual_lrps").reads(["place"]);
+    let manifest = line::manifest(2, "hostile")
+        .up(access.reshapes())
+        .irreversible()
+        .removes_rows();
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
         line::native(manifest, without_second_instances),

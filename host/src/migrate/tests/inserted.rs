@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
-use bbs_lens::layout::manifest::{Change, DataVersion, Direction, Manifest};
-use bbs_lens::layout::schema::{ColumnType, Literal};
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction};
+use bbs_lens::layout::schema::Column;
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
 
@@ -223,14 +223,11 @@ async fn version_that_stands_for_what_ran_is_refused_before_a_write() {
 
 /// A migration that only adds, and one above it.
 fn additive() -> [Arc<dyn Transform>; 2] {
-    let limit = line::defaulted("gpu_limit", ColumnType::Integer, Literal::Integer(0));
-    let added = Change::AddColumn {
-        table: "desired_lrps".into(),
-        column: limit,
-    };
+    let limit = Column::integer("gpu_limit").default(0);
+    let gpus = line::manifest(4, "gpus").add_column("desired_lrps", limit);
     [
-        line::native(line::manifest(4, "gpus", vec![added]), line::none),
-        line::native(line::manifest(8, "marker", Vec::new()), line::none),
+        line::native(gpus, line::none),
+        line::native(line::manifest(8, "marker"), line::none),
     ]
 }
 
@@ -368,17 +365,11 @@ async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
         .await;
     world.context.migrations = without(2);
     let before = world.everything().await;
-    let marks = vec![line::access(
-        "actual_lrps",
-        &["evacuating"],
-        &["evacuating"],
-        false,
-    )];
-    let manifest = Manifest {
-        up: marks.clone(),
-        down: marks,
-        ..line::manifest(2, "turn-around", Vec::new())
-    };
+    let marks = ["evacuating"];
+    let marks = Access::to("actual_lrps").reads(marks).writes(marks);
+    let manifest = line::manifest(2, "turn-around")
+        .up(marks.clone())
+        .down(marks);
     world
         .context
         .migrations

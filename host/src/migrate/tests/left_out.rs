@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Written};
-use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
@@ -462,11 +462,8 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
         })
     }
     let mut world = TestEngine::with_rows(20).await.tuned(quarantining());
-    let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
-    let manifest = Manifest {
-        up: vec![access],
-        ..line::manifest(2, "refuses-half", Vec::new())
-    };
+    let access = Access::to("desired_lrps").reads(["guid"]);
+    let manifest = line::manifest(2, "refuses-half").up(access.writes(["annotation"]));
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, refuses_half)];
     world.up(2).await.unwrap();
     assert_eq!(world.rows("desired_lrps").await.len(), 10);
@@ -500,12 +497,9 @@ async fn check_reports_a_loss_without_its_values() {
     }
     let mut world = TestEngine::with_rows(5).await;
     world.up(5).await.unwrap();
-    let access = line::access("desired_lrps", &["annotation"], &["annotation"], false);
-    let manifest = Manifest {
-        up: vec![access.clone()],
-        down: vec![access],
-        ..line::manifest(8, "forgets", vec![])
-    };
+    let notes = ["annotation"];
+    let notes = Access::to("desired_lrps").reads(notes).writes(notes);
+    let manifest = line::manifest(8, "forgets").up(notes.clone()).down(notes);
     world.context.migrations.truncate(5);
     world
         .context

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, Written};
-use bbs_lens::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
@@ -49,60 +49,8 @@ pub(super) fn none(_: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome,
     Err("a migration without accesses is never called".to_owned())
 }
 
-pub(super) fn column(name: &str, kind: ColumnType) -> Column {
-    Column {
-        name: name.to_owned(),
-        kind,
-        nullable: false,
-        default: None,
-        sealing: Sealing::Plain,
-    }
-}
-
-pub(super) fn nullable(name: &str, kind: ColumnType) -> Column {
-    Column {
-        nullable: true,
-        ..column(name, kind)
-    }
-}
-
-pub(super) fn defaulted(name: &str, kind: ColumnType, default: Literal) -> Column {
-    Column {
-        default: Some(default),
-        ..column(name, kind)
-    }
-}
-
-pub(super) fn sealed(name: &str, sealing: Sealing) -> Column {
-    Column {
-        sealing,
-        ..column(name, ColumnType::LongText)
-    }
-}
-
-pub(super) fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Access {
-    let owned = |names: &[&str]| names.iter().map(|&name| name.to_owned()).collect();
-    Access {
-        table: table.to_owned(),
-        reads: owned(reads),
-        writes: owned(writes),
-        encodings: Vec::new(),
-        reshapes,
-    }
-}
-
-pub(super) fn manifest(version: DataVersion, name: &str, changes: Vec<Change>) -> Manifest {
-    Manifest {
-        version,
-        name: name.to_owned(),
-        summary: format!("what {name} does"),
-        changes,
-        up: Vec::new(),
-        down: Vec::new(),
-        reversible: true,
-        leaves_residue: false,
-        removes_rows: false,
-    }
+pub(super) fn manifest(version: DataVersion, name: &str) -> Manifest {
+    Manifest::new(version, name).summary(&format!("what {name} does"))
 }
 
 pub(super) fn native(manifest: Manifest, function: RowFunction) -> Arc<dyn Transform> {
@@ -114,102 +62,59 @@ pub(super) fn native(manifest: Manifest, function: RowFunction) -> Arc<dyn Trans
     })
 }
 
-fn index(name: &str, columns: &[&str]) -> Index {
-    Index {
-        name: name.to_owned(),
-        columns: columns.iter().map(|&c| c.to_owned()).collect(),
-    }
-}
-
 /// 1: `apps`, `instances` and `domains`; the last has no units.
 fn first() -> Arc<dyn Transform> {
-    let apps = Table {
-        name: "desired_lrps".into(),
-        columns: vec![
-            column("guid", ColumnType::Varchar(255)),
-            column("domain", ColumnType::Varchar(255)),
-            column("routes", ColumnType::LongText),
-            sealed("run_info", Sealing::Enveloped),
-            nullable("annotation", ColumnType::LongText),
-        ],
-        primary_key: vec!["guid".into()],
-        indexes: vec![index("apps_domain_idx", &["domain"])],
-        partition_key: Some("guid".into()),
-    };
-    let instances = Table {
-        name: "actual_lrps".into(),
-        columns: vec![
-            column("guid", ColumnType::Varchar(255)),
-            column("place", ColumnType::Integer),
-            defaulted("evacuating", ColumnType::Boolean, Literal::Boolean(false)),
-            column("state", ColumnType::Varchar(255)),
-            sealed("net_info", Sealing::Enveloped),
-        ],
-        primary_key: vec!["guid".into(), "place".into(), "evacuating".into()],
-        indexes: vec![index("instances_state_idx", &["state"])],
-        partition_key: Some("guid".into()),
-    };
-    let domains = Table {
-        name: "domains".into(),
-        columns: vec![
-            column("domain", ColumnType::Varchar(255)),
-            defaulted("expire_time", ColumnType::BigInteger, Literal::Integer(0)),
-        ],
-        primary_key: vec!["domain".into()],
-        indexes: Vec::new(),
-        partition_key: None,
-    };
-    let changes = [apps, instances, domains].map(Change::CreateTable).to_vec();
-    let mut manifest = manifest(1, "init", changes);
-    manifest.reversible = false;
+    let apps = Table::new("desired_lrps")
+        .column(Column::varchar("guid", 255))
+        .column(Column::varchar("domain", 255))
+        .column(Column::long_text("routes"))
+        .column(Column::long_text("run_info").enveloped())
+        .column(Column::long_text("annotation").nullable())
+        .primary_key(["guid"])
+        .index("apps_domain_idx", ["domain"])
+        .partition_key("guid");
+    let instances = Table::new("actual_lrps")
+        .column(Column::varchar("guid", 255))
+        .column(Column::integer("place"))
+        .column(Column::boolean("evacuating").default(false))
+        .column(Column::varchar("state", 255))
+        .column(Column::long_text("net_info").enveloped())
+        .primary_key(["guid", "place", "evacuating"])
+        .index("instances_state_idx", ["state"])
+        .partition_key("guid");
+    let domains = Table::new("domains")
+        .column(Column::varchar("domain", 255))
+        .column(Column::big_integer("expire_time").default(0))
+        .primary_key(["domain"]);
+    let manifest = manifest(1, "init")
+        .create_table(apps)
+        .create_table(instances)
+        .create_table(domains)
+        .irreversible();
     native(manifest, none)
 }
 
 /// 2: `routes` becomes sealed, without a row function.
 fn second() -> Arc<dyn Transform> {
-    let column = sealed("routes", Sealing::Sealed);
-    native(
-        manifest(
-            2,
-            "seal-routes",
-            vec![Change::AlterColumn {
-                table: "desired_lrps".into(),
-                column,
-            }],
-        ),
-        none,
-    )
+    let routes = Column::long_text("routes").sealed();
+    let manifest = manifest(2, "seal-routes").alter_column("desired_lrps", routes);
+    native(manifest, none)
 }
 
 /// 3: `presence` in the key in the place of `evacuating`, which cannot express suspects: they are
 /// kept as residue.
 fn third() -> Arc<dyn Transform> {
-    let presence = defaulted("presence", ColumnType::Integer, Literal::Integer(0));
-    let key = ["guid", "place", "presence"].map(str::to_owned).to_vec();
-    let changes = vec![
-        Change::AddColumn {
-            table: "actual_lrps".into(),
-            column: presence,
-        },
-        Change::SetPrimaryKey {
-            table: "actual_lrps".into(),
-            columns: key,
-        },
-    ];
-    let all = [
-        "guid",
-        "place",
-        "evacuating",
-        "state",
-        "net_info",
-        "presence",
-    ];
-    let manifest = Manifest {
-        up: vec![access("actual_lrps", &all[..5], &all, true)],
-        down: vec![access("actual_lrps", &all, &["evacuating"], true)],
-        leaves_residue: true,
-        ..manifest(3, "presence", changes)
-    };
+    let table = "actual_lrps";
+    let presence = "presence";
+    let below = ["guid", "place", "evacuating", "state", "net_info"];
+    let up = Access::to(table).reads(below).writes(below);
+    let down = Access::to(table).reads(below).reads([presence]);
+    let manifest = manifest(3, "presence")
+        .add_column(table, Column::integer(presence).default(0))
+        .set_primary_key(table, ["guid", "place", presence])
+        .up(up.writes([presence]).reshapes())
+        .down(down.writes(["evacuating"]).reshapes())
+        .leaves_residue();
     native(manifest, keep_suspects)
 }
 
@@ -284,28 +189,15 @@ fn keep_suspects(direction: Direction, _: &RunArguments, batch: &Batch) -> Resul
 /// 4: the tags of an app, until then the part of `run_info` after `tags=`, get a column of their
 /// own.
 fn fourth() -> Arc<dyn Transform> {
-    let tags = Column {
-        nullable: true,
-        ..sealed("tags", Sealing::Sealed)
-    };
-    let changes = vec![
-        Change::AddColumn {
-            table: "desired_lrps".into(),
-            column: tags,
-        },
-        Change::AddColumn {
-            table: "desired_lrps".into(),
-            column: defaulted(
-                "record_version",
-                ColumnType::BigInteger,
-                Literal::Integer(0),
-            ),
-        },
-    ];
-    let manifest = Manifest {
-        up: vec![access("desired_lrps", &["run_info"], &["tags"], false)],
-        ..manifest(4, "split-tags", changes)
-    };
+    let access = Access::to("desired_lrps").reads(["run_info"]);
+    let record_version = Column::big_integer("record_version").default(0);
+    let manifest = manifest(4, "split-tags")
+        .add_column(
+            "desired_lrps",
+            Column::long_text("tags").nullable().sealed(),
+        )
+        .add_column("desired_lrps", record_version)
+        .up(access.writes(["tags"]));
     native(manifest, split_tags)
 }
 
@@ -335,83 +227,39 @@ fn split_tags(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, 
 
 /// 5: additive only, and a table of Diego's.
 fn fifth() -> Arc<dyn Transform> {
-    let health = Table {
-        name: "bbs_health_check".into(),
-        columns: vec![
-            column("id", ColumnType::Integer),
-            column("time", ColumnType::BigInteger),
-        ],
-        primary_key: vec!["id".into()],
-        indexes: Vec::new(),
-        partition_key: None,
-    };
-    let changes = vec![
-        Change::CreateTable(health),
-        Change::AddColumn {
-            table: "desired_lrps".into(),
-            column: defaulted("strategy", ColumnType::Integer, Literal::Integer(0)),
-        },
-        Change::AddColumn {
-            table: "actual_lrps".into(),
-            column: nullable("zone", ColumnType::Text),
-        },
-        Change::CreateIndex {
-            table: "actual_lrps".into(),
-            index: index("instances_zone_idx", &["zone"]),
-        },
-    ];
-    native(manifest(5, "strategy", changes), none)
+    let health = Table::new("bbs_health_check")
+        .column(Column::integer("id"))
+        .column(Column::big_integer("time"))
+        .primary_key(["id"]);
+    let manifest = manifest(5, "strategy")
+        .create_table(health)
+        .add_column("desired_lrps", Column::integer("strategy").default(0))
+        .add_column("actual_lrps", Column::text("zone").nullable())
+        .create_index("actual_lrps", "instances_zone_idx", ["zone"]);
+    native(manifest, none)
 }
 
 /// 6: `desired_lrps` split into two tables by moving columns that no step reads.
 fn sixth() -> Arc<dyn Transform> {
-    let fixed = Table {
-        name: "fixed_lrps".into(),
-        columns: vec![column("guid", ColumnType::Varchar(255))],
-        primary_key: vec!["guid".into()],
-        indexes: Vec::new(),
-        partition_key: Some("guid".into()),
-    };
-    let moved = |column: &str| Change::MoveColumn {
-        column: column.to_owned(),
-        from: "mutable_lrps".into(),
-        to: "fixed_lrps".into(),
-    };
-    let changes = vec![
-        Change::RenameTable {
-            from: "desired_lrps".into(),
-            to: "mutable_lrps".into(),
-        },
-        Change::CreateTable(fixed),
-        moved("run_info"),
-        moved("strategy"),
-        Change::RenameColumn {
-            table: "mutable_lrps".into(),
-            from: "annotation".into(),
-            to: "note".into(),
-        },
-    ];
-    native(manifest(6, "split-apps", changes), none)
+    let fixed = Table::new("fixed_lrps")
+        .column(Column::varchar("guid", 255))
+        .primary_key(["guid"])
+        .partition_key("guid");
+    let manifest = manifest(6, "split-apps")
+        .rename_table("desired_lrps", "mutable_lrps")
+        .create_table(fixed)
+        .move_column("run_info", "mutable_lrps", "fixed_lrps")
+        .move_column("strategy", "mutable_lrps", "fixed_lrps")
+        .rename_column("mutable_lrps", "annotation", "note");
+    native(manifest, none)
 }
 
 /// 7: a longer key, with a column that has the same value in every row.
 fn seventh() -> Arc<dyn Transform> {
-    let kind = defaulted(
-        "kind",
-        ColumnType::Varchar(20),
-        Literal::Text("it's".into()),
-    );
-    let changes = vec![
-        Change::AddColumn {
-            table: "fixed_lrps".into(),
-            column: kind,
-        },
-        Change::SetPrimaryKey {
-            table: "fixed_lrps".into(),
-            columns: vec!["guid".into(), "kind".into()],
-        },
-    ];
-    native(manifest(7, "kinds", changes), none)
+    let manifest = manifest(7, "kinds")
+        .add_column("fixed_lrps", Column::varchar("kind", 20).default("it's"))
+        .set_primary_key("fixed_lrps", ["guid", "kind"]);
+    native(manifest, none)
 }
 
 /// All migrations, oldest first.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::history::Way;
-use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::transform::RunArguments;
 
 use super::line::{self, all};
@@ -50,11 +50,8 @@ async fn slow_batches_of_units_with_many_rows_do_not_grow() {
         )
         .await;
     assert_eq!(world.count("actual_lrps").await, 12_000);
-    let access = line::access("actual_lrps", &["state"], &["state"], false);
-    let manifest = Manifest {
-        up: vec![access],
-        ..line::manifest(2, "notes-units", Vec::new())
-    };
+    let access = Access::to("actual_lrps").reads(["state"]);
+    let manifest = line::manifest(2, "notes-units").up(access.writes(["state"]));
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, note_units)];
     world.up(2).await.unwrap();
     assert_eq!(world.count("actual_lrps").await, 12_000);

@@ -1,7 +1,7 @@
 //! What a migration refuses: each by name, and with nothing changed.
 
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
-use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
@@ -500,21 +500,10 @@ fn annotate(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, St
 #[tokio::test]
 async fn records_go_back_to_their_version_where_a_rollback_changes_nothing_else() {
     let mut world = TestEngine::with_rows(3).await;
-    let up = vec![line::access(
-        "desired_lrps",
-        &["guid"],
-        &["annotation"],
-        false,
-    )];
-    let fifth = line::native(
-        Manifest {
-            up,
-            ..line::manifest(5, "annotate", Vec::new())
-        },
-        annotate,
-    );
+    let access = Access::to("desired_lrps").reads(["guid"]);
+    let fifth = line::manifest(5, "annotate").up(access.writes(["annotation"]));
     world.context.migrations.truncate(4);
-    world.context.migrations.push(fifth);
+    world.context.migrations.push(line::native(fifth, annotate));
     let versions = async || {
         world
             .text("SELECT group_concat(DISTINCT record_version) FROM desired_lrps")

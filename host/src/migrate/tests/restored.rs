@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, TableData, Written};
-use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
-use bbs_lens::layout::schema::{ColumnType, Table};
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
@@ -13,24 +13,24 @@ use super::line::{self, all};
 use super::world::TestEngine;
 use crate::migrate::*;
 
-fn words_table() -> Table {
-    Table {
-        name: "words".into(),
-        columns: vec![
-            line::column("guid", ColumnType::Varchar(255)),
-            line::nullable("word", ColumnType::LongText),
-            line::nullable("note", ColumnType::LongText),
-        ],
-        primary_key: vec!["guid".into()],
-        indexes: Vec::new(),
-        partition_key: Some("guid".into()),
-    }
+fn words_table(name: &str) -> Table {
+    Table::new(name)
+        .column(Column::varchar("guid", 255))
+        .column(Column::long_text("word").nullable())
+        .column(Column::long_text("note").nullable())
+        .primary_key(["guid"])
+        .partition_key("guid")
 }
 
-fn accesses() -> Vec<Access> {
-    vec![
-        line::access("desired_lrps", &["guid", "domain"], &[], false),
-        line::access("words", &[], &["guid", "word"], true),
+fn creating_words(version: DataVersion, name: &str) -> Manifest {
+    line::manifest(version, name).create_table(words_table("words"))
+}
+
+/// The accesses of [`shout`].
+fn accesses() -> [Access; 2] {
+    [
+        Access::to("desired_lrps").reads(["guid", "domain"]),
+        Access::to("words").writes(["guid", "word"]).reshapes(),
     ]
 }
 
@@ -121,14 +121,11 @@ fn assert_words(found: &BTreeMap<String, (String, String)>) {
     assert_eq!(*found, BTreeMap::from(expected));
 }
 
-#[tokio::test]
-async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
+/// Goes up again after edits below and above a migration whose `up` fills the table of words.
+async fn assert_up_makes_words(created: Manifest) {
     let mut world = TestEngine::with_rows(4).await;
-    let changes = vec![Change::CreateTable(words_table())];
-    let manifest = Manifest {
-        up: accesses(),
-        ..line::manifest(2, "makes-words", changes)
-    };
+    let [apps, rows] = accesses();
+    let manifest = created.up(apps).up(rows);
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
     world.up(2).await.unwrap();
     edit_words(&world).await;
@@ -140,19 +137,17 @@ async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
 }
 
 #[tokio::test]
+async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
+    assert_up_makes_words(creating_words(2, "makes-words")).await;
+}
+
+#[tokio::test]
 async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
     let mut world = TestEngine::with_rows(4).await;
-    let created = Manifest {
-        up: accesses(),
-        ..line::manifest(2, "makes-words", vec![Change::CreateTable(words_table())])
-    };
-    let dropped = vec![Change::DropTable {
-        table: "words".into(),
-    }];
-    let dropped = Manifest {
-        down: accesses(),
-        ..line::manifest(3, "drops-words", dropped)
-    };
+    let [apps, rows] = accesses();
+    let dropped = line::manifest(3, "drops-words").drop_table("words");
+    let dropped = dropped.down(apps.clone()).down(rows.clone());
+    let created = creating_words(2, "makes-words").up(apps).up(rows);
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
         line::native(created, shout),
@@ -167,19 +162,11 @@ async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
-/// The table of words, created under another name.
-fn created_and_renamed() -> Vec<Change> {
-    let staging = Table {
-        name: "staging".into(),
-        ..words_table()
-    };
-    vec![
-        Change::CreateTable(staging),
-        Change::RenameTable {
-            from: "staging".into(),
-            to: "words".into(),
-        },
-    ]
+/// Creates the table of words under another name.
+fn created_and_renamed(name: &str) -> Manifest {
+    line::manifest(2, name)
+        .create_table(words_table("staging"))
+        .rename_table("staging", "words")
 }
 
 #[tokio::test]
@@ -187,10 +174,7 @@ async fn rows_of_a_table_that_was_renamed_as_it_was_created_come_back() {
     let mut world = TestEngine::with_rows(4).await;
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(
-            line::manifest(2, "words", created_and_renamed()),
-            line::none,
-        ),
+        line::native(created_and_renamed("words"), line::none),
     ];
     world.up(2).await.unwrap();
     world
@@ -209,38 +193,18 @@ async fn rows_of_a_table_that_was_renamed_as_it_was_created_come_back() {
 #[tokio::test]
 async fn rows_made_for_a_table_that_was_renamed_as_it_was_created_replace_kept_rows_of_edited_units()
  {
-    let mut world = TestEngine::with_rows(4).await;
-    let manifest = Manifest {
-        up: accesses(),
-        ..line::manifest(2, "makes-words", created_and_renamed())
-    };
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
-    world.up(2).await.unwrap();
-    edit_words(&world).await;
-    world.down(1).await.unwrap();
-    edit_apps(&world).await;
-    world.up(2).await.unwrap();
-    assert_words(&words(&world).await);
-    assert_eq!(world.count("bbs_residue").await, 0);
+    assert_up_makes_words(created_and_renamed("makes-words")).await;
 }
 
 #[tokio::test]
 async fn rows_of_a_table_that_was_renamed_as_it_was_dropped_come_back() {
     let mut world = TestEngine::with_rows(4).await;
-    let created = line::manifest(2, "words", vec![Change::CreateTable(words_table())]);
-    let dropped = vec![
-        Change::RenameTable {
-            from: "words".into(),
-            to: "old_words".into(),
-        },
-        Change::DropTable {
-            table: "old_words".into(),
-        },
-    ];
-    let dropped = line::manifest(3, "drops-words", dropped);
+    let dropped = line::manifest(3, "drops-words")
+        .rename_table("words", "old_words")
+        .drop_table("old_words");
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(created, line::none),
+        line::native(creating_words(2, "words"), line::none),
         line::native(dropped, line::none),
     ];
     world.up(2).await.unwrap();
@@ -275,18 +239,12 @@ fn pass(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String
 /// `words` is created empty, and a later step transforms it together with `desired_lrps`.
 async fn with_words_beside_apps(apps: usize) -> TestEngine {
     let mut world = TestEngine::with_rows(apps).await;
-    let created = line::manifest(2, "creates-words", vec![Change::CreateTable(words_table())]);
-    let joined = vec![
-        line::access("desired_lrps", &["guid"], &[], false),
-        line::access("words", &["word"], &["word"], false),
-    ];
-    let joined = Manifest {
-        up: joined,
-        ..line::manifest(3, "reads-both", Vec::new())
-    };
+    let joined = line::manifest(3, "reads-both")
+        .up(Access::to("desired_lrps").reads(["guid"]))
+        .up(Access::to("words").reads(["word"]).writes(["word"]));
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(created, line::none),
+        line::native(creating_words(2, "creates-words"), line::none),
         line::native(joined, pass),
     ];
     world.up(3).await.unwrap();
@@ -303,20 +261,12 @@ async fn with_words_beside_apps(apps: usize) -> TestEngine {
 #[tokio::test]
 async fn rows_of_a_dropped_table_are_given_back_to_the_record_that_they_belonged_to() {
     let mut world = TestEngine::with_rows(4).await;
-    let column = line::nullable("modification_tag_epoch", ColumnType::Varchar(255));
-    let tagged = line::manifest(
-        2,
-        "tags",
-        vec![Change::AddColumn {
-            table: "desired_lrps".into(),
-            column,
-        }],
-    );
-    let made = line::manifest(3, "makes-words", vec![Change::CreateTable(words_table())]);
+    let epoch = Column::varchar("modification_tag_epoch", 255).nullable();
+    let tagged = line::manifest(2, "tags").add_column("desired_lrps", epoch);
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
         line::native(tagged, line::none),
-        line::native(made, line::none),
+        line::native(creating_words(3, "makes-words"), line::none),
     ];
     world.up(3).await.unwrap();
     world
@@ -427,20 +377,10 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
 #[tokio::test]
 async fn values_of_a_column_are_given_back_to_a_table_that_is_renamed_with_it() {
     let mut world = TestEngine::with_rows(3).await;
-    let changes = vec![
-        Change::RenameTable {
-            from: "desired_lrps".into(),
-            to: "apps".into(),
-        },
-        Change::AddColumn {
-            table: "apps".into(),
-            column: line::nullable("note", ColumnType::LongText),
-        },
-    ];
-    world.context.migrations = vec![
-        Arc::clone(&all()[0]),
-        line::native(line::manifest(2, "renames", changes), line::none),
-    ];
+    let renames = line::manifest(2, "renames")
+        .rename_table("desired_lrps", "apps")
+        .add_column("apps", Column::long_text("note").nullable());
+    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(renames, line::none)];
     world.up(2).await.unwrap();
     world
         .execute("UPDATE apps SET note = 'kept' WHERE guid = 'app-00001'")

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use bbs_lens::budget::MOST_SLOW_CALLS;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
-use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
@@ -24,11 +24,8 @@ async fn world(function: line::RowFunction, quarantine_limit: u64) -> TestEngine
         ..Tuning::default()
     };
     let mut world = TestEngine::with_rows(UNITS).await.tuned(tuning);
-    let access = line::access("desired_lrps", &["guid"], &["annotation"], false);
-    let manifest = Manifest {
-        up: vec![access],
-        ..line::manifest(2, "faulty", Vec::new())
-    };
+    let access = Access::to("desired_lrps").reads(["guid"]);
+    let manifest = line::manifest(2, "faulty").up(access.writes(["annotation"]));
     world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, function)];
     world
 }

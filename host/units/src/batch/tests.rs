@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{ColumnType, Table};
+use bbs_lens::layout::schema::Table;
 
 use super::*;
 use crate::diff::{differences, same};
@@ -12,29 +12,14 @@ fn keyring() -> Keyring {
     Keyring::new([("key", "passphrase")], "key").unwrap()
 }
 
-fn column(name: &str, sealing: Sealing) -> Column {
-    Column {
-        name: name.into(),
-        kind: ColumnType::LongText,
-        nullable: true,
-        default: None,
-        sealing,
-    }
-}
-
 fn layout() -> Layout {
-    let table = Table {
-        name: "apps".into(),
-        columns: vec![
-            column("id", Sealing::Plain),
-            column("secret", Sealing::Sealed),
-        ],
-        primary_key: vec!["id".into()],
-        indexes: Vec::new(),
-        partition_key: Some("id".into()),
-    };
+    let apps = Table::new("apps")
+        .column(Column::long_text("id").nullable())
+        .column(Column::long_text("secret").nullable().sealed())
+        .primary_key(["id"])
+        .partition_key("id");
     Layout {
-        tables: BTreeMap::from([("apps".into(), table)]),
+        tables: BTreeMap::from([("apps".into(), apps)]),
     }
 }
 

@@ -1,137 +1,43 @@
 //! Units through a lens: opened, refused one by one, and with the columns that no step reads.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Shape, Written};
-use bbs_lens::layout::history::{LayoutHistory, Way};
-use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::layout::columns::{ColumnData, Shape};
+use bbs_lens::layout::manifest::Access;
 use bbs_lens::layout::values::Encoding;
-use bbs_lens::transform::{RunArguments, Transform, TransformError};
-use bbs_lens::{Arguments, Lens, Residue, ResidueValue};
+use bbs_lens::{Residue, ResidueValue};
 
 use super::*;
 
 /// The rows of a unit with so many that stay, in their new order.
 type Order = fn(u32) -> Vec<u32>;
 
-/// A migration whose row function reorders the rows of each unit.
-struct Reorder {
-    manifest: Manifest,
-    order: Order,
-}
-
-impl Transform for Reorder {
-    fn manifest(&self) -> &Manifest {
-        &self.manifest
+/// Reorders the rows of each unit.
+fn reordered(table: &TableData, order: Order) -> Written {
+    let mut shape = Shape {
+        unit_offsets: vec![0],
+        origins: Vec::new(),
+    };
+    for bounds in table.unit_offsets.windows(2) {
+        let rows = order(bounds[1] - bounds[0]);
+        shape.origins.extend(rows.iter().map(|row| bounds[0] + row));
+        shape
+            .unit_offsets
+            .push(u32::try_from(shape.origins.len()).unwrap());
     }
-
-    fn digest(&self) -> &str {
-        "d1935"
-    }
-
-    fn apply(
-        &self,
-        _: Direction,
-        _: &RunArguments,
-        batch: &Batch,
-    ) -> Result<Outcome, TransformError> {
-        let [table] = batch.tables.as_slice() else {
-            panic!("one table")
-        };
-        let mut shape = Shape {
-            unit_offsets: vec![0],
-            origins: Vec::new(),
-        };
-        for bounds in table.unit_offsets.windows(2) {
-            shape.origins.extend(
-                (self.order)(bounds[1] - bounds[0])
-                    .iter()
-                    .map(|row| bounds[0] + row),
-            );
-            shape
-                .unit_offsets
-                .push(u32::try_from(shape.origins.len()).unwrap());
-        }
-        Ok(Outcome {
-            tables: vec![Written {
-                shape: Some(shape),
-                columns: Vec::new(),
-            }],
-            ..Outcome::default()
-        })
+    Written {
+        shape: Some(shape),
+        columns: Vec::new(),
     }
 }
 
-fn manifest(version: DataVersion, changes: Vec<Change>, up: Vec<Access>) -> Manifest {
-    let (name, summary) = (format!("step-{version}"), String::new());
-    Manifest {
-        version,
-        name,
-        summary,
-        changes,
-        up,
-        down: Vec::new(),
-        reversible: true,
-        leaves_residue: false,
-        removes_rows: false,
-    }
-}
-
-fn lens(steps: Vec<(Manifest, Order)>, (source, target): (DataVersion, DataVersion)) -> Lens {
-    let created = layout()
-        .tables
-        .into_values()
-        .map(Change::CreateTable)
-        .collect();
-    let first = (manifest(1, created, Vec::new()), rows_as_they_are as Order);
-    let steps = [first].into_iter().chain(steps);
-    let steps: Vec<_> = steps
-        .map(|(manifest, order)| Arc::new(Reorder { manifest, order }) as Arc<dyn Transform>)
-        .collect();
-    let layouts =
-        LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
-    Lens::restoring(Way::within(&layouts, source, target), &steps).expect("it composes")
-}
-
-fn rows_as_they_are(rows: u32) -> Vec<u32> {
-    (0..rows).collect()
-}
-
-fn pass<T>(lens: &Lens, pass: impl FnOnce(&Passage<'_>) -> T) -> T {
-    let arguments: Arguments = (1..9)
-        .map(|version| {
-            (
-                version,
-                RunArguments {
-                    started_at_ns: 1,
-                    namespace: uuid::Uuid::nil(),
-                },
-            )
-        })
-        .collect();
-    let groups: Vec<_> = (0..lens.groups.len()).collect();
-    pass(&Passage {
-        lens,
-        groups: &groups,
-        arguments: &arguments,
-        keyring: &keyring(),
-        writes_to: None,
-    })
-}
-
-fn plain_secret() -> (Manifest, Order) {
-    let column = column("secret", ColumnType::LongText);
-    (
-        manifest(
-            2,
-            vec![Change::AlterColumn {
-                table: "apps".into(),
-                column,
-            }],
-            Vec::new(),
-        ),
-        rows_as_they_are,
+/// The lens of a migration that stores the secrets unencrypted.
+fn opening_lens() -> Lens {
+    let secret = Column::long_text("secret").nullable();
+    lens_of(
+        [layout_migration(manifest(2).alter_column("apps", secret))],
+        1,
+        2,
     )
 }
 
@@ -161,9 +67,12 @@ fn sealed_apps(closed: &[&str]) -> UnitBatch {
 
 #[test]
 fn units_that_do_not_open_are_refused_and_the_others_transformed() {
-    let lens = lens(vec![plain_secret()], (1, 2));
+    let lens = opening_lens();
     let batch = sealed_apps(&["b", "d"]);
-    let sifted = pass(&lens, |passage| passage.sift(&batch, &Residue::default())).unwrap();
+    let sifted = pass(&lens, None, |passage| {
+        passage.sift(&batch, &Residue::default())
+    })
+    .unwrap();
     assert_eq!(sifted.places, [0, 2]);
     assert_eq!(sifted.batch.units, units(["a", "c"]));
     assert_eq!(
@@ -183,8 +92,10 @@ fn units_that_do_not_open_are_refused_and_the_others_transformed() {
             .collect::<Vec<_>>(),
         [1, 3]
     );
-    let (unit, error) =
-        pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap_err();
+    let (unit, error) = pass(&lens, None, |passage| {
+        passage.all(&batch, &Residue::default())
+    })
+    .unwrap_err();
     assert_eq!(unit, 1);
     assert!(
         matches!(&error, RowsError::Sealed { table, column, .. } if table == "apps" && column == "secret"),
@@ -194,9 +105,12 @@ fn units_that_do_not_open_are_refused_and_the_others_transformed() {
 
 #[test]
 fn batch_without_a_fault_is_transformed_whole() {
-    let lens = lens(vec![plain_secret()], (1, 2));
+    let lens = opening_lens();
     let batch = sealed_apps(&[]);
-    let all = pass(&lens, |passage| passage.all(&batch, &Residue::default())).unwrap();
+    let all = pass(&lens, None, |passage| {
+        passage.all(&batch, &Residue::default())
+    })
+    .unwrap();
     assert_eq!(all.batch.units, batch.units);
     assert_eq!(
         values(&all.batch.tables["apps"], "apps", "secret"),
@@ -207,32 +121,26 @@ fn batch_without_a_fault_is_transformed_whole() {
         Sealing::Plain
     );
     assert_eq!(
-        pass(&lens, |passage| passage.sift(&batch, &Residue::default()))
-            .unwrap()
-            .places,
+        pass(&lens, None, |passage| passage
+            .sift(&batch, &Residue::default()))
+        .unwrap()
+        .places,
         [0, 1, 2, 3]
     );
 }
 
 #[test]
 fn column_that_no_step_reads_follows_its_rows() {
-    let reshaping = || {
-        vec![Access {
-            table: "instances".into(),
-            reads: Vec::new(),
-            writes: Vec::new(),
-            encodings: Vec::new(),
-            reshapes: true,
-        }]
-    };
     let orders: [(Order, &[u32], &[i64]); 4] = [
-        (rows_as_they_are, &[0, 2, 4], &[0, 1, 2, 3]),
+        (|rows| (0..rows).collect(), &[0, 2, 4], &[0, 1, 2, 3]),
         (|rows| (0..rows).rev().collect(), &[0, 2, 4], &[1, 0, 3, 2]),
         (|rows| (0..rows - 1).collect(), &[0, 2, 4], &[0, 2]),
         (|rows| (0..rows - 1).collect(), &[0, 4], &[0, 1, 2]),
     ];
     for (order, unit_offsets, expected) in orders {
-        let lens = lens(vec![(manifest(3, Vec::new(), reshaping()), order)], (1, 3));
+        let reshaping = manifest(3).up(Access::to("instances").reshapes());
+        let step = migration(reshaping, move |table| reordered(table, order));
+        let lens = lens_of([step], 1, 3);
         let columns = BTreeMap::from([(
             "number".to_owned(),
             BatchColumn::new(numbers(&[0, 1, 2, 3]), Sealing::Plain),
@@ -248,9 +156,11 @@ fn column_that_no_step_reads_follows_its_rows() {
             units,
             tables: BTreeMap::from([("instances".to_owned(), rows)]),
         };
-        let passed = pass(&lens, |passage| passage.all(&batch, &Residue::default()))
-            .unwrap()
-            .batch;
+        let passed = pass(&lens, None, |passage| {
+            passage.all(&batch, &Residue::default())
+        })
+        .unwrap()
+        .batch;
         let rows = &passed.tables["instances"];
         assert_eq!(*rows.columns["number"].data, numbers(expected));
         assert_eq!(
@@ -276,19 +186,10 @@ fn numbers(values: &[i64]) -> ColumnData {
 
 #[test]
 fn residue_of_rows_that_changed_since_is_counted_and_not_given_back() {
-    let dropped = Change::DropColumn {
-        table: "apps".into(),
-        column: "note".into(),
-    };
-    let lens_up = lens(
-        vec![(
-            manifest(2, vec![dropped.clone()], Vec::new()),
-            rows_as_they_are,
-        )],
-        (1, 2),
-    );
+    let dropped = || [layout_migration(manifest(2).drop_column("apps", "note"))];
+    let lens_up = lens_of(dropped(), 1, 2);
     let before = sealed_apps(&[]);
-    let up = pass(&lens_up, |passage| {
+    let up = pass(&lens_up, None, |passage| {
         passage.all(&before, &Residue::default())
     })
     .unwrap();
@@ -299,12 +200,9 @@ fn residue_of_rows_that_changed_since_is_counted_and_not_given_back() {
             .collect::<BTreeSet<_>>(),
         [0, 1, 2, 3].into()
     );
-    let lens_down = lens(
-        vec![(manifest(2, vec![dropped], Vec::new()), rows_as_they_are)],
-        (2, 1),
-    );
+    let lens_down = lens_of(dropped(), 2, 1);
     let mut left = Residue::from(up.residue);
-    let down = pass(&lens_down, |passage| passage.all(&up.batch, &left)).unwrap();
+    let down = pass(&lens_down, None, |passage| passage.all(&up.batch, &left)).unwrap();
     assert_eq!(
         (
             values(&down.batch.tables["apps"], "apps", "note"),
@@ -319,6 +217,6 @@ fn residue_of_rows_that_changed_since_is_counted_and_not_given_back() {
     };
     left.add(2, "apps", 0, strange(b"gone"));
     left.add(2, "apps", 3, strange(b"gone too"));
-    let down = pass(&lens_down, |passage| passage.all(&up.batch, &left)).unwrap();
+    let down = pass(&lens_down, None, |passage| passage.all(&up.batch, &left)).unwrap();
     assert_eq!(down.stale, 2);
 }

@@ -4,40 +4,21 @@ use bbs_lens::layout::manifest::Access;
 
 use super::*;
 
-fn manifest(version: DataVersion, changes: Vec<Change>, writes: &[(&str, &[&str])]) -> Manifest {
-    let access = |(table, writes): &(&str, &[&str])| Access {
-        table: (*table).to_owned(),
-        reads: vec!["a".to_owned()],
-        writes: writes.iter().map(|&name| name.to_owned()).collect(),
-        encodings: Vec::new(),
-        reshapes: false,
-    };
-    let up = writes.iter().map(access).collect();
-    let (name, summary) = (String::new(), String::new());
-    Manifest {
-        version,
-        name,
-        summary,
-        changes,
-        up,
-        down: Vec::new(),
-        reversible: true,
-        leaves_residue: false,
-        removes_rows: false,
-    }
+fn writes(table: &str, columns: &[&'static str]) -> Access {
+    Access::to(table)
+        .reads(["a"])
+        .writes(columns.iter().copied())
 }
 
 #[test]
 fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() {
-    let renamed = Change::RenameTable {
-        from: "apps".into(),
-        to: "programs".into(),
-    };
     let line = [
-        manifest(1, Vec::new(), &[]),
-        manifest(2, Vec::new(), &[("apps", &["b"]), ("tasks", &[])]),
-        manifest(3, Vec::new(), &[("others", &["b"])]),
-        manifest(4, vec![renamed], &[]),
+        manifest(1),
+        manifest(2)
+            .up(writes("apps", &["b"]))
+            .up(writes("tasks", &[])),
+        manifest(3).up(writes("others", &["b"])),
+        manifest(4).rename_table("apps", "programs"),
     ];
     let at = |version, table| RecordVersions::at(&line, version).of(table);
     assert_eq!(

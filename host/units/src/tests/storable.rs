@@ -1,12 +1,8 @@
 //! Rows that a database would refuse, found in a transformed batch.
 
-use std::sync::Arc;
-
-use bbs_lens::layout::columns::{Batch, Outcome, Shape, Written};
-use bbs_lens::layout::history::{LayoutHistory, Way};
-use bbs_lens::layout::manifest::{Access, Direction};
-use bbs_lens::transform::{RunArguments, Transform, TransformError};
-use bbs_lens::{Arguments, Lens, Residue};
+use bbs_lens::Residue;
+use bbs_lens::layout::columns::Shape;
+use bbs_lens::layout::manifest::Access;
 
 use super::*;
 
@@ -21,58 +17,8 @@ const SHORTER: DataVersion = 4;
 /// Adds a column to another table.
 const UNRELATED: DataVersion = 5;
 
-struct LabelStep(Manifest);
-
-impl Transform for LabelStep {
-    fn manifest(&self) -> &Manifest {
-        &self.0
-    }
-
-    fn digest(&self) -> &str {
-        "d1935"
-    }
-
-    fn apply(
-        &self,
-        _: Direction,
-        _: &RunArguments,
-        batch: &Batch,
-    ) -> Result<Outcome, TransformError> {
-        let table = &batch.tables[0];
-        let written = match self.0.version {
-            LABELS => Written {
-                shape: None,
-                columns: table.columns.clone(),
-            },
-            _ => {
-                let rows = *table.unit_offsets.last().unwrap();
-                let unit_offsets = table.unit_offsets.iter().map(|end| end * 2).collect();
-                let origins = (0..rows).flat_map(|row| [row, row]).collect();
-                Written {
-                    shape: Some(Shape {
-                        unit_offsets,
-                        origins,
-                    }),
-                    columns: Vec::new(),
-                }
-            }
-        };
-        Ok(Outcome {
-            tables: vec![written],
-            ..Outcome::default()
-        })
-    }
-}
-
-fn access(table: &str, reads: &[&str], writes: &[&str], reshapes: bool) -> Vec<Access> {
-    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
-    vec![Access {
-        table: table.into(),
-        reads: names(reads),
-        writes: names(writes),
-        encodings: Vec::new(),
-        reshapes,
-    }]
+fn label() -> Column {
+    Column::varchar("label", 5).nullable()
 }
 
 /// The lens of one migration.
@@ -81,72 +27,42 @@ fn lens(version: DataVersion) -> Lens {
 }
 
 fn lens_between(from: DataVersion, to: DataVersion) -> Lens {
-    let step = |version, changes, up| {
-        let (name, summary) = (format!("step-{version}"), String::new());
-        let manifest = Manifest {
-            version,
-            name,
-            summary,
-            changes,
-            up,
-            down: Vec::new(),
-            reversible: true,
-            leaves_residue: false,
-            removes_rows: false,
-        };
-        Arc::new(LabelStep(manifest)) as Arc<dyn Transform>
-    };
-    let added = |table: &str, name, kind| Change::AddColumn {
-        table: table.into(),
-        column: column(name, kind),
-    };
-    let labels = vec![added("apps", "label", ColumnType::Varchar(5))];
-    let shorter = Change::AlterColumn {
-        table: "apps".into(),
-        column: column("note", ColumnType::Varchar(5)),
-    };
+    let labels = Access::to("apps").reads(["note"]).writes(["label"]);
+    let labels = manifest(LABELS).add_column("apps", label()).up(labels);
+    let twice = manifest(TWICE).up(Access::to("instances").reshapes());
+    let note = Column::varchar("note", 5).nullable();
+    let more = Column::integer("more").nullable();
     let steps = [
-        step(
-            FIRST,
-            layout()
-                .tables
-                .into_values()
-                .map(Change::CreateTable)
-                .collect(),
-            Vec::new(),
-        ),
-        step(LABELS, labels, access("apps", &["note"], &["label"], false)),
-        step(TWICE, Vec::new(), access("instances", &[], &[], true)),
-        step(SHORTER, vec![shorter], Vec::new()),
-        step(
-            UNRELATED,
-            vec![added("apps", "more", ColumnType::Integer)],
-            Vec::new(),
-        ),
+        migration(labels, |table| Written {
+            shape: None,
+            columns: table.columns.clone(),
+        }),
+        migration(twice, doubled),
+        layout_migration(manifest(SHORTER).alter_column("apps", note)),
+        layout_migration(manifest(UNRELATED).add_column("apps", more)),
     ];
-    let layouts =
-        LayoutHistory::new(steps.iter().map(|step| step.manifest())).expect("a valid history");
-    Lens::restoring(Way::within(&layouts, from, to), &steps).unwrap()
+    lens_of(steps, from, to)
+}
+
+fn doubled(table: &TableData) -> Written {
+    let rows = *table.unit_offsets.last().unwrap();
+    let unit_offsets = table.unit_offsets.iter().map(|end| end * 2).collect();
+    let origins = (0..rows).flat_map(|row| [row, row]).collect();
+    Written {
+        shape: Some(Shape {
+            unit_offsets,
+            origins,
+        }),
+        columns: Vec::new(),
+    }
 }
 
 /// The places of the refused units, and their errors.
 fn refused(lens: &Lens, batch: &UnitBatch, writes_to: Option<Dialect>) -> Vec<(usize, String)> {
-    let run = RunArguments {
-        started_at_ns: 1,
-        namespace: uuid::Uuid::nil(),
-    };
-    let arguments: Arguments = (FIRST..=UNRELATED)
-        .map(|version| (version, run.clone()))
-        .collect();
-    let groups: Vec<_> = (0..lens.groups.len()).collect();
-    let passage = Passage {
-        lens,
-        groups: &groups,
-        arguments: &arguments,
-        keyring: &keyring(),
-        writes_to,
-    };
-    let sifted = passage.sift(batch, &Residue::default()).unwrap();
+    let sifted = pass(lens, writes_to, |passage| {
+        passage.sift(batch, &Residue::default())
+    })
+    .unwrap();
     assert_eq!(
         sifted.places.len() + sifted.refused.len(),
         batch.units.len()
@@ -195,7 +111,7 @@ fn text_that_a_shorter_column_cannot_store_is_refused_by_the_migration_that_shor
             ("b", Some(("longer", 1, ""))),
         ]);
         if from >= LABELS {
-            let label = BatchColumn::repeated(&column("label", ColumnType::Varchar(5)), None, 2);
+            let label = BatchColumn::repeated(&label(), None, 2);
             let apps = batch.tables.get_mut("apps").expect("it has apps");
             apps.columns.insert("label".into(), label);
         }

@@ -141,68 +141,30 @@ fn extended(layout: &Layout, additions: &BTreeMap<String, Additions>) -> Layout 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::schema::{ColumnType, Sealing, Table};
+    use crate::layout::schema::Table;
 
-    fn column(name: &str) -> Column {
-        let kind = ColumnType::Integer;
-        Column {
-            name: name.to_owned(),
-            kind,
-            nullable: true,
-            default: None,
-            sealing: Sealing::Plain,
-        }
-    }
-
-    fn index(name: &str, columns: &[&str]) -> Index {
-        Index {
-            name: name.to_owned(),
-            columns: columns.iter().map(ToString::to_string).collect(),
-        }
+    fn note() -> Column {
+        Column::integer("note").nullable()
     }
 
     /// The table `apps` with the column `place`; it gets the name `things`, and loses the column.
     fn manifests() -> [Manifest; 3] {
-        let table = Table {
-            name: "apps".to_owned(),
-            columns: vec![
-                Column {
-                    nullable: false,
-                    ..column("guid")
-                },
-                column("place"),
-            ],
-            primary_key: vec!["guid".to_owned()],
-            indexes: Vec::new(),
-            partition_key: None,
-        };
-        let renamed = Change::RenameTable {
-            from: "apps".to_owned(),
-            to: "things".to_owned(),
-        };
-        let dropped = Change::DropColumn {
-            table: "things".to_owned(),
-            column: "place".to_owned(),
-        };
-        [(1, Change::CreateTable(table)), (2, renamed), (3, dropped)].map(|(version, change)| {
-            Manifest {
-                version,
-                name: "step".to_owned(),
-                summary: "a step".to_owned(),
-                changes: vec![change],
-                up: Vec::new(),
-                down: Vec::new(),
-                reversible: true,
-                leaves_residue: false,
-                removes_rows: false,
-            }
-        })
+        let table = Table::new("apps")
+            .column(Column::integer("guid"))
+            .column(Column::integer("place").nullable())
+            .primary_key(["guid"]);
+        let manifest = |version| Manifest::new(version, "step").summary("a step");
+        [
+            manifest(1).create_table(table),
+            manifest(2).rename_table("apps", "things"),
+            manifest(3).drop_column("things", "place"),
+        ]
     }
 
-    fn extended_at(version: DataVersion, table: &str, columns: &[&str]) -> LayoutHistory {
+    fn extended_at(version: DataVersion, table: &str, index: Index) -> LayoutHistory {
         let added = Additions {
-            columns: vec![column("note")],
-            indexes: vec![index("op_idx", columns)],
+            columns: vec![note()],
+            indexes: vec![index],
         };
         let manifests = manifests();
         let layouts = LayoutHistory::new(&manifests).unwrap();
@@ -213,7 +175,8 @@ mod tests {
 
     #[test]
     fn additions_follow_their_table_upwards_and_an_index_ends_with_its_column() {
-        let layouts = extended_at(1, "apps", &["place", "note"]);
+        let index = Index::new("op_idx", ["place", "note"]);
+        let layouts = extended_at(1, "apps", index.clone());
         let of = |version, table: &str| layouts.at(version).unwrap().tables[table].clone();
         assert_eq!(layouts.at(0), Some(&Layout::default()));
         for (version, table, has_index) in
@@ -221,13 +184,13 @@ mod tests {
         {
             assert_eq!(
                 of(version, table).find_column("note"),
-                Some(&column("note")),
+                Some(&note()),
                 "{version}"
             );
             let indexes = if has_index {
-                vec![index("op_idx", &["place", "note"])]
+                std::slice::from_ref(&index)
             } else {
-                Vec::new()
+                &[]
             };
             assert_eq!(of(version, table).indexes, indexes, "{version}");
         }
@@ -235,12 +198,13 @@ mod tests {
 
     #[test]
     fn additions_follow_their_table_downwards() {
-        let layouts = extended_at(3, "things", &["note"]);
+        let index = Index::new("op_idx", ["note"]);
+        let layouts = extended_at(3, "things", index.clone());
         for (version, table) in [(3, "things"), (2, "things"), (1, "apps")] {
             let table = &layouts.at(version).unwrap().tables[table];
             assert_eq!(
                 (table.find_column("note"), &table.indexes[..]),
-                (Some(&column("note")), &[index("op_idx", &["note"])][..])
+                (Some(&note()), std::slice::from_ref(&index))
             );
         }
         assert_eq!(layouts.at(0), Some(&Layout::default()));

@@ -84,68 +84,25 @@ fn unbound_rows(table: &Table, below: &Layout) -> Option<Unbound> {
 mod tests {
     use super::*;
     use crate::layout::manifest::{Access, DataVersion};
-    use crate::layout::schema::{ColumnType, Sealing};
 
-    fn column(name: &str) -> Column {
-        let kind = ColumnType::Varchar(255);
-        Column {
-            name: name.to_owned(),
-            kind,
-            nullable: true,
-            default: None,
-            sealing: Sealing::Plain,
-        }
+    fn manifest(version: DataVersion) -> Manifest {
+        Manifest::new(version, "test")
     }
 
-    fn table(name: &str, columns: &[&str]) -> Change {
-        let key = Column {
-            nullable: false,
-            ..column("guid")
-        };
-        let columns = std::iter::once(key)
-            .chain(columns.iter().map(|name| column(name)))
-            .collect();
-        let (name, indexes) = (name.to_owned(), Vec::new());
-        let guid = "guid".to_owned();
-        Change::CreateTable(Table {
-            name,
-            columns,
-            primary_key: vec![guid.clone()],
-            indexes,
-            partition_key: Some(guid),
-        })
+    fn table(name: &str, column: &str) -> Table {
+        Table::new(name)
+            .column(Column::varchar("guid", 255))
+            .column(Column::varchar(column, 255).nullable())
+            .primary_key(["guid"])
+            .partition_key("guid")
     }
 
-    fn manifest(version: DataVersion, changes: Vec<Change>) -> Manifest {
-        let (name, summary) = ("test".to_owned(), String::new());
-        let (up, down) = (Vec::new(), Vec::new());
-        Manifest {
-            version,
-            name,
-            summary,
-            changes,
-            up,
-            down,
-            reversible: true,
-            leaves_residue: false,
-            removes_rows: false,
-        }
-    }
-
-    fn access(table: &str) -> Access {
-        let reads = vec!["guid".to_owned()];
-        Access {
-            table: table.to_owned(),
-            reads,
-            writes: Vec::new(),
-            encodings: Vec::new(),
-            reshapes: false,
-        }
-    }
-
-    /// Residue and rows that a migration over records with these columns leaves unbound.
-    fn unbound(columns: &[&str], migration: Manifest) -> Vec<Unbound> {
-        let manifests = [manifest(1, vec![table("records", columns)]), migration];
+    /// Residue and rows that a migration over records with this column leaves unbound.
+    fn unbound(column: &str, migration: Manifest) -> Vec<Unbound> {
+        let manifests = [
+            manifest(1).create_table(table("records", column)),
+            migration,
+        ];
         LayoutHistory::new(&manifests)
             .unwrap()
             .unbound(&manifests[1])
@@ -153,47 +110,27 @@ mod tests {
 
     #[test]
     fn residue_needs_a_column_that_distinguishes_records() {
-        let leaves = |down: Vec<Access>| Manifest {
-            down,
-            leaves_residue: true,
-            ..manifest(2, Vec::new())
-        };
+        let reads = || manifest(2).down(Access::to("records").reads(["guid"]));
+        let leaves = || reads().leaves_residue();
         let residue = Unbound::Residue {
             direction: Direction::Down,
         };
-        assert_eq!(
-            unbound(&["domain"], leaves(vec![access("records")])),
-            [residue]
-        );
-        assert_eq!(
-            unbound(&["modification_tag_epoch"], leaves(vec![access("records")])),
-            []
-        );
-        assert_eq!(
-            unbound(&["created_at"], leaves(vec![access("records")])),
-            []
-        );
-        let keeps_nothing = Manifest {
-            down: vec![access("records")],
-            ..manifest(2, Vec::new())
-        };
-        assert_eq!(unbound(&["domain"], keeps_nothing), []);
+        assert_eq!(unbound("domain", leaves()), [residue]);
+        assert_eq!(unbound("modification_tag_epoch", leaves()), []);
+        assert_eq!(unbound("created_at", leaves()), []);
+        assert_eq!(unbound("domain", reads()), []);
     }
 
     #[test]
     fn dropped_rows_need_a_record_or_that_there_is_none() {
-        let creates = |version| manifest(version, vec![table("details", &["text"])]);
+        let creates = |version| manifest(version).create_table(table("details", "text"));
         let rows = Unbound::Rows {
             table: "details".to_owned(),
             key: "guid".to_owned(),
         };
-        assert_eq!(unbound(&["domain"], creates(2)), [rows]);
-        assert_eq!(unbound(&["created_at"], creates(2)), []);
-        let one_way = Manifest {
-            reversible: false,
-            ..creates(2)
-        };
-        assert_eq!(unbound(&["domain"], one_way), []);
+        assert_eq!(unbound("domain", creates(2)), [rows]);
+        assert_eq!(unbound("created_at", creates(2)), []);
+        assert_eq!(unbound("domain", creates(2).irreversible()), []);
         let alone = [creates(1)];
         assert_eq!(LayoutHistory::new(&alone).unwrap().unbound(&alone[0]), []);
     }

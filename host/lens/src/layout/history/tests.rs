@@ -6,70 +6,34 @@ mod keys;
 
 use super::*;
 use crate::layout::manifest::Access;
-use crate::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
+use crate::layout::schema::{Column, ColumnType, Table};
 
 fn column(name: &str) -> Column {
-    Column {
-        name: name.into(),
-        kind: ColumnType::Varchar(255),
-        nullable: false,
-        default: None,
-        sealing: Sealing::Plain,
-    }
+    Column::varchar(name, 255)
 }
 
 fn nullable(name: &str) -> Column {
-    Column {
-        nullable: true,
-        ..column(name)
-    }
+    column(name).nullable()
 }
 
-fn names(names: &[&str]) -> Vec<String> {
-    names.iter().map(|&name| name.to_owned()).collect()
-}
-
-fn index(name: &str, columns: &[&str]) -> Index {
-    Index {
-        name: name.into(),
-        columns: names(columns),
-    }
-}
-
-fn table(name: &str, columns: Vec<Column>) -> Table {
-    Table {
-        name: name.into(),
-        columns,
-        primary_key: names(&["guid"]),
-        indexes: Vec::new(),
-        partition_key: Some("guid".into()),
-    }
+/// A table of units with one column, which is their key.
+fn table(name: &str) -> Table {
+    Table::new(name)
+        .column(column("guid"))
+        .primary_key(["guid"])
+        .partition_key("guid")
 }
 
 fn apps() -> Table {
-    let sealed = Column {
-        sealing: Sealing::Sealed,
-        ..column("routes")
-    };
-    let columns = vec![column("guid"), column("domain"), sealed, nullable("note")];
-    Table {
-        indexes: vec![index("apps_domain_idx", &["domain"])],
-        ..table("apps", columns)
-    }
+    table("apps")
+        .column(column("domain"))
+        .column(column("routes").sealed())
+        .column(nullable("note"))
+        .index("apps_domain_idx", ["domain"])
 }
 
-fn manifest(changes: Vec<Change>) -> Manifest {
-    Manifest {
-        version: 2,
-        name: "step".into(),
-        summary: "a step".into(),
-        changes,
-        up: Vec::new(),
-        down: Vec::new(),
-        reversible: true,
-        leaves_residue: false,
-        removes_rows: false,
-    }
+fn step() -> Manifest {
+    Manifest::new(2, "step").summary("a step")
 }
 
 /// The tables `apps`, `plain` without a partition key, and `other` with the partition key of
@@ -77,30 +41,16 @@ fn manifest(changes: Vec<Change>) -> Manifest {
 fn before() -> Layout {
     let plain = Table {
         partition_key: None,
-        ..table("plain", vec![column("guid"), nullable("text")])
+        ..table("plain").column(nullable("text"))
     };
-    let other = table("other", vec![column("guid"), nullable("extra")]);
-    let changes = [apps(), plain, other].map(Change::CreateTable).to_vec();
-    Layout::default().apply(&manifest(changes)).unwrap()
-}
-
-fn access(table: &str, reads: &[&str], writes: &[&str]) -> Access {
-    Access {
-        table: table.into(),
-        reads: names(reads),
-        writes: names(writes),
-        encodings: Vec::new(),
-        reshapes: false,
-    }
+    let other = table("other").column(nullable("extra"));
+    let tables = [apps(), plain, other];
+    let created = tables.into_iter().fold(step(), Manifest::create_table);
+    Layout::default().apply(&created).unwrap()
 }
 
 #[track_caller]
-fn rejected(changes: Vec<Change>) -> Problem {
-    rejected_manifest(manifest(changes))
-}
-
-#[track_caller]
-fn rejected_manifest(manifest: Manifest) -> Problem {
+fn rejected(manifest: Manifest) -> Problem {
     let error = before()
         .apply(&manifest)
         .expect_err("the manifest is invalid");
@@ -108,112 +58,57 @@ fn rejected_manifest(manifest: Manifest) -> Problem {
     error.problem
 }
 
-fn add(column: Column) -> Change {
-    Change::AddColumn {
-        table: "apps".into(),
-        column,
-    }
+fn add(column: Column) -> Manifest {
+    step().add_column("apps", column)
 }
 
-fn alter(column: Column) -> Change {
-    Change::AlterColumn {
-        table: "apps".into(),
-        column,
-    }
+fn alter(column: Column) -> Manifest {
+    step().alter_column("apps", column)
 }
 
 #[test]
 fn change_of_an_unknown_table_is_rejected() {
-    let none = || "none".to_owned();
-    for change in [
-        Change::DropTable { table: none() },
-        Change::RenameTable {
-            from: none(),
-            to: "some".into(),
-        },
-        Change::AddColumn {
-            table: none(),
-            column: nullable("x"),
-        },
-        Change::AlterColumn {
-            table: none(),
-            column: nullable("x"),
-        },
-        Change::DropColumn {
-            table: none(),
-            column: "x".into(),
-        },
-        Change::RenameColumn {
-            table: none(),
-            from: "x".into(),
-            to: "y".into(),
-        },
-        Change::MoveColumn {
-            column: "note".into(),
-            from: none(),
-            to: "apps".into(),
-        },
-        Change::MoveColumn {
-            column: "note".into(),
-            from: "apps".into(),
-            to: none(),
-        },
-        Change::SetPrimaryKey {
-            table: none(),
-            columns: names(&["x"]),
-        },
-        Change::CreateIndex {
-            table: none(),
-            index: index("i", &["x"]),
-        },
-        Change::DropIndex {
-            table: none(),
-            index: "i".into(),
-        },
+    for manifest in [
+        step().drop_table("none"),
+        step().rename_table("none", "some"),
+        step().add_column("none", nullable("x")),
+        step().alter_column("none", nullable("x")),
+        step().drop_column("none", "x"),
+        step().rename_column("none", "x", "y"),
+        step().move_column("note", "none", "apps"),
+        step().move_column("note", "apps", "none"),
+        step().set_primary_key("none", ["x"]),
+        step().create_index("none", "i", ["x"]),
+        step().drop_index("none", "i"),
     ] {
+        let changes = manifest.changes.clone();
+        let table = "none".to_owned();
         assert_eq!(
-            rejected(vec![change.clone()]),
-            Problem::UnknownTable { table: none() },
-            "{change:?}"
+            rejected(manifest),
+            Problem::UnknownTable { table },
+            "{changes:?}"
         );
     }
 }
 
 #[test]
 fn change_of_an_unknown_column_is_rejected() {
-    let (table, x) = (|| "apps".to_owned(), || "x".to_owned());
-    for change in [
+    for manifest in [
         alter(nullable("x")),
-        Change::DropColumn {
-            table: table(),
-            column: x(),
-        },
-        Change::RenameColumn {
-            table: table(),
-            from: x(),
-            to: "y".into(),
-        },
-        Change::MoveColumn {
-            column: x(),
-            from: table(),
-            to: "other".into(),
-        },
-        Change::SetPrimaryKey {
-            table: table(),
-            columns: names(&["x"]),
-        },
-        Change::CreateIndex {
-            table: table(),
-            index: index("i", &["x"]),
-        },
+        step().drop_column("apps", "x"),
+        step().rename_column("apps", "x", "y"),
+        step().move_column("x", "apps", "other"),
+        step().set_primary_key("apps", ["x"]),
+        step().create_index("apps", "i", ["x"]),
     ] {
+        let changes = manifest.changes.clone();
         assert_eq!(
-            rejected(vec![change.clone()]),
+            rejected(manifest),
             Problem::UnknownColumn {
-                table: table(),
-                column: x()
+                table: "apps".into(),
+                column: "x".into()
             },
-            "{change:?}"
+            "{changes:?}"
         );
     }
 }
@@ -223,48 +118,30 @@ fn duplicate_tables_columns_and_indexes_are_rejected() {
     let duplicate = Problem::DuplicateTable {
         table: "apps".into(),
     };
-    assert_eq!(rejected(vec![Change::CreateTable(apps())]), duplicate);
-    assert_eq!(
-        rejected(vec![Change::RenameTable {
-            from: "other".into(),
-            to: "apps".into()
-        }]),
-        duplicate
-    );
+    assert_eq!(rejected(step().create_table(apps())), duplicate);
+    assert_eq!(rejected(step().rename_table("other", "apps")), duplicate);
     let column_twice = |table: &str, column: &str| Problem::DuplicateColumn {
         table: table.into(),
         column: column.into(),
     };
     assert_eq!(
-        rejected(vec![add(nullable("note"))]),
+        rejected(add(nullable("note"))),
         column_twice("apps", "note")
     );
-    let rename = Change::RenameColumn {
-        table: "apps".into(),
-        from: "note".into(),
-        to: "domain".into(),
-    };
-    assert_eq!(rejected(vec![rename]), column_twice("apps", "domain"));
-    let into_other = Change::MoveColumn {
-        column: "extra".into(),
-        from: "apps".into(),
-        to: "other".into(),
-    };
     assert_eq!(
-        rejected(vec![add(nullable("extra")), into_other]),
+        rejected(step().rename_column("apps", "note", "domain")),
+        column_twice("apps", "domain")
+    );
+    assert_eq!(
+        rejected(add(nullable("extra")).move_column("extra", "apps", "other")),
         column_twice("other", "extra")
     );
-    let new = table("new", vec![column("guid"), column("guid")]);
     assert_eq!(
-        rejected(vec![Change::CreateTable(new)]),
+        rejected(step().create_table(table("new").column(column("guid")))),
         column_twice("new", "guid")
     );
-    let again = Change::CreateIndex {
-        table: "other".into(),
-        index: index("apps_domain_idx", &["extra"]),
-    };
     assert_eq!(
-        rejected(vec![again]),
+        rejected(step().create_index("other", "apps_domain_idx", ["extra"])),
         Problem::DuplicateIndex {
             index: "apps_domain_idx".into()
         }
@@ -287,44 +164,28 @@ fn reserved_and_malformed_names_are_rejected() {
         long.as_str(),
     ] {
         let problem = Problem::Name { name: name.into() };
-        assert_eq!(
-            rejected(vec![Change::CreateTable(table(name, vec![column("guid")]))]),
-            problem
-        );
-        assert_eq!(
-            rejected(vec![Change::RenameTable {
-                from: "apps".into(),
-                to: name.into()
-            }]),
-            problem
-        );
+        assert_eq!(rejected(step().create_table(table(name))), problem);
+        assert_eq!(rejected(step().rename_table("apps", name)), problem);
     }
     for name in ["Note", "no te", "a__b"] {
         let problem = Problem::Name { name: name.into() };
-        assert_eq!(rejected(vec![add(nullable(name))]), problem);
-        let rename = Change::RenameColumn {
-            table: "apps".into(),
-            from: "note".into(),
-            to: name.into(),
-        };
-        assert_eq!(rejected(vec![rename]), problem);
+        assert_eq!(rejected(add(nullable(name))), problem);
         assert_eq!(
-            rejected(vec![Change::CreateIndex {
-                table: "apps".into(),
-                index: index(name, &["note"])
-            }]),
+            rejected(step().rename_column("apps", "note", name)),
+            problem
+        );
+        assert_eq!(
+            rejected(step().create_index("apps", name, ["note"])),
             problem
         );
     }
     for name in ["bbs_health_check", "bbs_lrp_definitions", "bbs_lrp_updates"] {
-        let of_the_catalog = table(name, vec![column("guid")]);
         before()
-            .apply(&manifest(vec![Change::CreateTable(of_the_catalog)]))
+            .apply(&step().create_table(table(name)))
             .expect("a name of the catalog");
     }
-    let longest = table(&"a".repeat(63), vec![column("guid")]);
     before()
-        .apply(&manifest(vec![Change::CreateTable(longest)]))
+        .apply(&step().create_table(table(&"a".repeat(63))))
         .expect("63 characters fit");
 }
 
@@ -334,30 +195,17 @@ fn sealing_or_default_of_another_type_is_rejected() {
         table: "apps".into(),
         column: "x".into(),
     };
-    let number = Column {
-        kind: ColumnType::Integer,
-        sealing: Sealing::Sealed,
-        ..nullable("x")
-    };
-    assert_eq!(rejected(vec![add(number)]), sealing);
-    let defaulted = Column {
-        default: Some(Literal::Text(String::new())),
-        sealing: Sealing::Enveloped,
-        ..nullable("x")
-    };
-    assert_eq!(rejected(vec![add(defaulted)]), sealing);
-    for (kind, default) in [
-        (ColumnType::Integer, Literal::Text("1".into())),
-        (ColumnType::Boolean, Literal::Integer(1)),
-        (ColumnType::Text, Literal::Boolean(true)),
+    let number = Column::integer("x").nullable().sealed();
+    assert_eq!(rejected(add(number)), sealing);
+    let defaulted = nullable("x").default("").enveloped();
+    assert_eq!(rejected(add(defaulted)), sealing);
+    for wrong in [
+        Column::integer("x").default("1"),
+        Column::boolean("x").default(1),
+        Column::text("x").default(true),
     ] {
-        let wrong = Column {
-            kind,
-            default: Some(default),
-            ..nullable("x")
-        };
         assert_eq!(
-            rejected(vec![add(wrong)]),
+            rejected(add(wrong.nullable())),
             Problem::DefaultType {
                 table: "apps".into(),
                 column: "x".into()
@@ -372,36 +220,23 @@ fn required_column_without_value_or_default_is_rejected() {
         table: "apps".into(),
         column: column.into(),
     };
-    assert_eq!(rejected(vec![add(column("x"))]), no_value("x"));
-    assert_eq!(rejected(vec![alter(column("note"))]), no_value("note"));
-    let written = Manifest {
-        up: vec![access("apps", &[], &["x"])],
-        ..manifest(vec![add(column("x"))])
-    };
+    assert_eq!(rejected(add(column("x"))), no_value("x"));
+    assert_eq!(rejected(alter(column("note"))), no_value("note"));
     before()
-        .apply(&written)
+        .apply(&add(column("x")).up(Access::to("apps").writes(["x"])))
         .expect("the row function writes it");
-    let default = Column {
-        default: Some(Literal::Text("d".into())),
-        ..column("x")
-    };
     before()
-        .apply(&manifest(vec![add(default)]))
+        .apply(&add(column("x").default("d")))
         .expect("the default supplies it");
-    let dropped = Change::DropColumn {
-        table: "apps".into(),
-        column: "routes".into(),
-    };
+    let dropped = || step().drop_column("apps", "routes");
     assert_eq!(
-        rejected(vec![dropped.clone()]),
+        rejected(dropped()),
         no_value("routes"),
         "the way down has no value for it"
     );
-    let one_way = Manifest {
-        reversible: false,
-        ..manifest(vec![dropped])
-    };
-    before().apply(&one_way).expect("there is no way down");
+    before()
+        .apply(&dropped().irreversible())
+        .expect("there is no way down");
 }
 
 #[test]
@@ -410,20 +245,11 @@ fn change_of_a_columns_encoding_is_rejected() {
         table: "apps".into(),
         column: "note".into(),
     };
-    for kind in [ColumnType::Integer, ColumnType::Boolean] {
-        assert_eq!(
-            rejected(vec![alter(Column {
-                kind,
-                ..nullable("note")
-            })]),
-            retyped
-        );
+    for other in [Column::integer("note"), Column::boolean("note")] {
+        assert_eq!(rejected(alter(other.nullable())), retyped);
     }
-    let wider = alter(Column {
-        kind: ColumnType::LongText,
-        ..nullable("note")
-    });
-    let after = before().apply(&manifest(vec![wider])).unwrap();
+    let wider = alter(Column::long_text("note").nullable());
+    let after = before().apply(&wider).unwrap();
     assert_eq!(
         after.tables["apps"].find_column("note").unwrap().kind,
         ColumnType::LongText
@@ -432,29 +258,21 @@ fn change_of_a_columns_encoding_is_rejected() {
 
 #[test]
 fn column_moves_only_between_tables_with_equal_keys() {
-    let moved = |from: &str, to: &str| Change::MoveColumn {
-        column: "note".into(),
-        from: from.into(),
-        to: to.into(),
-    };
     let between = |from: &str, to: &str| Problem::MoveBetween {
         from: from.into(),
         to: to.into(),
     };
     assert_eq!(
-        rejected(vec![moved("apps", "plain")]),
+        rejected(step().move_column("note", "apps", "plain")),
         between("apps", "plain")
     );
-    let rekeyed = Change::SetPrimaryKey {
-        table: "apps".into(),
-        columns: names(&["guid", "domain"]),
-    };
+    let rekeyed = step().set_primary_key("apps", ["guid", "domain"]);
     assert_eq!(
-        rejected(vec![rekeyed, moved("apps", "other")]),
+        rejected(rekeyed.move_column("note", "apps", "other")),
         between("apps", "other")
     );
     let after = before()
-        .apply(&manifest(vec![moved("apps", "other")]))
+        .apply(&step().move_column("note", "apps", "other"))
         .unwrap();
     assert!(after.tables["apps"].find_column("note").is_none());
     assert!(after.tables["other"].find_column("note").is_some());
@@ -462,50 +280,17 @@ fn column_moves_only_between_tables_with_equal_keys() {
 
 #[test]
 fn inverse_changes_restore_the_layout_before() {
-    let changes = vec![
-        Change::RenameTable {
-            from: "apps".into(),
-            to: "programs".into(),
-        },
-        Change::AddColumn {
-            table: "programs".into(),
-            column: nullable("new"),
-        },
-        Change::RenameColumn {
-            table: "programs".into(),
-            from: "domain".into(),
-            to: "area".into(),
-        },
-        Change::AlterColumn {
-            table: "programs".into(),
-            column: Column {
-                kind: ColumnType::LongText,
-                ..nullable("note")
-            },
-        },
-        Change::MoveColumn {
-            column: "extra".into(),
-            from: "other".into(),
-            to: "programs".into(),
-        },
-        Change::DropIndex {
-            table: "programs".into(),
-            index: "apps_domain_idx".into(),
-        },
-        Change::CreateIndex {
-            table: "programs".into(),
-            index: index("new_idx", &["new"]),
-        },
-        Change::SetPrimaryKey {
-            table: "other".into(),
-            columns: names(&["guid"]),
-        },
-        Change::DropTable {
-            table: "plain".into(),
-        },
-        Change::CreateTable(table("made", vec![column("guid")])),
-    ];
-    let manifest = manifest(changes);
+    let manifest = step()
+        .rename_table("apps", "programs")
+        .add_column("programs", nullable("new"))
+        .rename_column("programs", "domain", "area")
+        .alter_column("programs", Column::long_text("note").nullable())
+        .move_column("extra", "other", "programs")
+        .drop_index("programs", "apps_domain_idx")
+        .create_index("programs", "new_idx", ["new"])
+        .set_primary_key("other", ["guid"])
+        .drop_table("plain")
+        .create_table(table("made"));
     let after = before().apply(&manifest).unwrap();
     let renamed = &after.tables["programs"];
     assert!(renamed.find_column("area").is_some() && renamed.find_column("extra").is_some());
@@ -532,10 +317,9 @@ fn inverse_changes_restore_the_layout_before() {
 fn layout_history_has_the_layout_at_each_version_and_rejects_descending_versions() {
     let first = Manifest {
         version: 1,
-        reversible: false,
-        ..manifest(vec![Change::CreateTable(apps())])
+        ..step().create_table(apps()).irreversible()
     };
-    let second = manifest(vec![add(nullable("new"))]);
+    let second = add(nullable("new"));
     let history = LayoutHistory::new([&first, &second]).unwrap();
     assert_eq!(history.newest(), 2);
     assert!(history.at(0).unwrap().tables.is_empty());
@@ -563,7 +347,7 @@ fn layout_history_has_the_layout_at_each_version_and_rejects_descending_versions
     }
     let same = Manifest {
         version: 1,
-        ..manifest(vec![add(nullable("new"))])
+        ..add(nullable("new"))
     };
     assert_eq!(
         LayoutHistory::new([&first, &same]).unwrap_err().problem,
@@ -576,49 +360,34 @@ fn layout_history_has_the_layout_at_each_version_and_rejects_descending_versions
 fn layout_that_breaks_a_rule_between_two_changes_is_rejected() {
     let keyless = Table {
         primary_key: Vec::new(),
-        ..table("new", vec![column("guid")])
+        ..table("new")
     };
-    let drop = || Change::DropTable {
-        table: "new".into(),
-    };
-    let created = rejected(vec![Change::CreateTable(keyless), drop()]);
     assert_eq!(
-        created,
+        rejected(step().create_table(keyless).drop_table("new")),
         Problem::NoKey {
             table: "new".into()
         }
     );
-    let unknown = Table {
-        partition_key: Some("none".into()),
-        ..table("new", vec![column("guid")])
-    };
-    let created = rejected(vec![Change::CreateTable(unknown), drop()]);
+    let unknown = table("new").partition_key("none");
     assert_eq!(
-        created,
+        rejected(step().create_table(unknown).drop_table("new")),
         Problem::UnknownColumn {
             table: "new".into(),
             column: "none".into()
         }
     );
-    let set = |columns: &[&str]| Change::SetPrimaryKey {
+    let unfit = |column: &str| Problem::UnfitKey {
         table: "apps".into(),
-        columns: names(columns),
+        column: column.into(),
     };
-    let unfit = Problem::UnfitKey {
-        table: "apps".into(),
-        column: "note".into(),
-    };
+    let with_note = step().set_primary_key("apps", ["guid", "note"]);
     assert_eq!(
-        rejected(vec![set(&["guid", "note"]), set(&["guid"])]),
-        unfit
+        rejected(with_note.set_primary_key("apps", ["guid"])),
+        unfit("note")
     );
-    let sealed = Column {
-        sealing: Sealing::Sealed,
-        ..column("guid")
-    };
-    let unfit = Problem::UnfitKey {
-        table: "apps".into(),
-        column: "guid".into(),
-    };
-    assert_eq!(rejected(vec![alter(sealed), alter(column("guid"))]), unfit);
+    let sealed = alter(column("guid").sealed());
+    assert_eq!(
+        rejected(sealed.alter_column("apps", column("guid"))),
+        unfit("guid")
+    );
 }

@@ -179,17 +179,7 @@ mod tests {
     fn history(versions: &[DataVersion]) -> LayoutHistory {
         let manifests: Vec<_> = versions
             .iter()
-            .map(|&version| Manifest {
-                version,
-                name: format!("step-{version}"),
-                summary: String::new(),
-                changes: Vec::new(),
-                up: Vec::new(),
-                down: Vec::new(),
-                reversible: true,
-                leaves_residue: false,
-                removes_rows: false,
-            })
+            .map(|&version| Manifest::new(version, &format!("step-{version}")))
             .collect();
         LayoutHistory::new(&manifests).unwrap()
     }

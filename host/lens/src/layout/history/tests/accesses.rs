@@ -5,20 +5,16 @@ use super::*;
 #[test]
 fn access_to_an_unknown_table_or_column_is_rejected() {
     let direction = Direction::Up;
-    let up = |access: Access| {
-        rejected_manifest(Manifest {
-            up: vec![access],
-            ..manifest(vec![add(nullable("new"))])
-        })
-    };
+    let up = |access: Access| rejected(add(nullable("new")).up(access));
+    let apps = || Access::to("apps");
     assert_eq!(
-        up(access("none", &[], &[])),
+        up(Access::to("none")),
         Problem::UnknownTable {
             table: "none".into()
         }
     );
     assert_eq!(
-        up(access("plain", &[], &["text"])),
+        up(Access::to("plain").writes(["text"])),
         Problem::AccessWithoutUnits {
             direction,
             table: "plain".into()
@@ -26,7 +22,7 @@ fn access_to_an_unknown_table_or_column_is_rejected() {
     );
     let table = || "apps".to_owned();
     assert_eq!(
-        up(access("apps", &["new"], &[])),
+        up(apps().reads(["new"])),
         Problem::UnknownRead {
             direction,
             table: table(),
@@ -34,7 +30,7 @@ fn access_to_an_unknown_table_or_column_is_rejected() {
         }
     );
     assert_eq!(
-        up(access("apps", &[], &["no"])),
+        up(apps().writes(["no"])),
         Problem::UnknownWrite {
             direction,
             table: table(),
@@ -43,7 +39,7 @@ fn access_to_an_unknown_table_or_column_is_rejected() {
     );
     let guid = || "guid".to_owned();
     assert_eq!(
-        up(access("apps", &[], &["guid"])),
+        up(apps().writes(["guid"])),
         Problem::WritesPartitionKey {
             direction,
             table: table(),
@@ -55,29 +51,21 @@ fn access_to_an_unknown_table_or_column_is_rejected() {
         table: table(),
         column: guid(),
     };
-    assert_eq!(up(access("apps", &["guid", "guid"], &[])), repeated);
-    let twice = Manifest {
-        up: vec![access("apps", &[], &[]), access("apps", &[], &[])],
-        ..manifest(Vec::new())
-    };
+    assert_eq!(up(apps().reads(["guid", "guid"])), repeated);
     assert_eq!(
-        rejected_manifest(twice),
+        rejected(step().up(apps()).up(apps())),
         Problem::RepeatedAccess {
             direction,
             table: table()
         }
     );
-    let down = Manifest {
-        down: vec![access("apps", &[], &["new"])],
-        ..manifest(vec![add(nullable("new"))])
-    };
     let problem = Problem::UnknownWrite {
         direction: Direction::Down,
         table: table(),
         column: "new".into(),
     };
     assert_eq!(
-        rejected_manifest(down),
+        rejected(add(nullable("new")).down(apps().writes(["new"]))),
         problem,
         "the column does not exist below the step"
     );
@@ -86,65 +74,47 @@ fn access_to_an_unknown_table_or_column_is_rejected() {
 #[test]
 fn reshaping_a_new_table_must_write_keys_and_required_columns() {
     let made = || {
-        let mut made = table(
-            "made",
-            vec![
-                column("guid"),
-                column("place"),
-                column("word"),
-                nullable("note"),
-            ],
-        );
-        made.primary_key = names(&["guid", "place"]);
-        made
+        table("made")
+            .column(column("place"))
+            .column(column("word"))
+            .column(nullable("note"))
+            .primary_key(["guid", "place"])
     };
-    let adding = |writes: &[&str]| Access {
-        reshapes: true,
-        ..access("made", &[], writes)
+    let adding = |writes: &[&'static str]| {
+        let access = Access::to("made").writes(writes.iter().copied());
+        access.reshapes()
     };
-    let with = |access: Access| Manifest {
-        up: vec![access],
-        ..manifest(vec![Change::CreateTable(made())])
-    };
+    let with = |access: Access| step().create_table(made()).up(access);
     let without_key = |direction, column: &str| Problem::ReshapeWithoutKey {
         direction,
         table: "made".into(),
         column: column.into(),
     };
     assert_eq!(
-        rejected_manifest(with(adding(&["place", "word"]))),
+        rejected(with(adding(&["place", "word"]))),
         without_key(Direction::Up, "guid")
     );
     assert_eq!(
-        rejected_manifest(with(adding(&["guid", "word"]))),
+        rejected(with(adding(&["guid", "word"]))),
         without_key(Direction::Up, "place")
     );
     let no_value = Problem::NoValue {
         table: "made".into(),
         column: "word".into(),
     };
-    assert_eq!(
-        rejected_manifest(with(adding(&["guid", "place"]))),
-        no_value
-    );
+    assert_eq!(rejected(with(adding(&["guid", "place"]))), no_value);
     before()
         .apply(&with(adding(&["guid", "place", "word"])))
         .expect("every row has a key and a word");
     before()
-        .apply(&with(access("made", &[], &["word"])))
+        .apply(&with(Access::to("made").writes(["word"])))
         .expect("without reshaping the table stays empty");
     // The way down of a step that drops the table.
-    let layout = before()
-        .apply(&manifest(vec![Change::CreateTable(made())]))
-        .unwrap();
+    let layout = before().apply(&step().create_table(made())).unwrap();
     let back = |access: Access| {
-        let drop = Change::DropTable {
-            table: "made".into(),
-        };
         layout.apply(&Manifest {
             version: 3,
-            down: vec![access],
-            ..manifest(vec![drop])
+            ..step().drop_table("made").down(access)
         })
     };
     assert_eq!(
@@ -154,63 +124,38 @@ fn reshaping_a_new_table_must_write_keys_and_required_columns() {
     back(adding(&["guid", "place", "word"])).expect("every row has a key and a word");
     // A key column with a default need not be written.
     let mut kinds = made();
-    kinds.columns[1].default = Some(Literal::Text("app".into()));
-    let manifest = Manifest {
-        up: vec![adding(&["guid", "word"])],
-        ..manifest(vec![Change::CreateTable(kinds)])
-    };
+    kinds.columns[1].default = Some("app".into());
     before()
-        .apply(&manifest)
+        .apply(&step().create_table(kinds).up(adding(&["guid", "word"])))
         .expect("the default is part of the key");
 }
 
 #[test]
 fn down_access_of_an_irreversible_step_and_residue_without_a_row_function_are_rejected() {
-    let down = Manifest {
-        reversible: false,
-        down: vec![access("apps", &["note"], &[])],
-        ..manifest(Vec::new())
-    };
-    assert_eq!(rejected_manifest(down), Problem::DownOfIrreversible);
-    let residue = Manifest {
-        leaves_residue: true,
-        ..manifest(Vec::new())
-    };
-    assert_eq!(rejected_manifest(residue), Problem::ResidueOfNothing);
-    let removes = |access: Access| Manifest {
-        removes_rows: true,
-        up: vec![access],
-        ..manifest(Vec::new())
-    };
+    let down = step()
+        .irreversible()
+        .down(Access::to("apps").reads(["note"]));
+    assert_eq!(rejected(down), Problem::DownOfIrreversible);
+    assert_eq!(rejected(step().leaves_residue()), Problem::ResidueOfNothing);
+    let removes = |access: Access| step().removes_rows().up(access);
     assert_eq!(
-        rejected_manifest(removes(access("apps", &[], &[]))),
+        rejected(removes(Access::to("apps"))),
         Problem::RemovesWithoutReshaping
     );
     before()
-        .apply(&removes(Access {
-            reshapes: true,
-            ..access("apps", &[], &[])
-        }))
+        .apply(&removes(Access::to("apps").reshapes()))
         .expect("it reshapes");
 }
 
 #[test]
 fn access_to_a_table_created_by_moved_columns_is_rejected() {
-    let changes = vec![
-        Change::CreateTable(table("new", vec![column("guid")])),
-        Change::MoveColumn {
-            column: "note".into(),
-            from: "apps".into(),
-            to: "new".into(),
-        },
-    ];
-    let manifest = Manifest {
-        up: vec![access("new", &[], &["note"])],
-        ..manifest(changes)
-    };
+    let manifest = step()
+        .create_table(table("new"))
+        .move_column("note", "apps", "new")
+        .up(Access::to("new").writes(["note"]));
     let problem = Problem::AccessToMoved {
         direction: Direction::Up,
         table: "new".into(),
     };
-    assert_eq!(rejected_manifest(manifest), problem);
+    assert_eq!(rejected(manifest), problem);
 }

@@ -3,53 +3,43 @@
 use super::super::change::CHECKED_COLUMNS;
 use super::*;
 
+/// Adds `count` columns to `apps`.
+fn with_notes(count: usize) -> Manifest {
+    (0..count).fold(step(), |step, number| {
+        step.add_column("apps", nullable(&format!("note_{number}")))
+    })
+}
+
 #[test]
 fn layout_and_manifest_are_bounded() {
-    let note = |number: usize| add(nullable(&format!("note_{number}")));
-    let index = || {
-        [
-            Change::CreateIndex {
-                table: "other".into(),
-                index: index("i", &["extra"]),
-            },
-            Change::DropIndex {
-                table: "other".into(),
-                index: "i".into(),
-            },
-        ]
-    };
-    let many: Vec<_> = (0..MOST_CHANGES).flat_map(|_| index()).collect();
+    let many = (0..MOST_CHANGES).fold(step(), |manifest, _| {
+        manifest
+            .create_index("other", "i", ["extra"])
+            .drop_index("other", "i")
+    });
     assert_eq!(
         rejected(many),
         Problem::TooManyChanges {
             changes: 2 * MOST_CHANGES
         }
     );
+    assert_eq!(rejected(with_notes(MOST_COLUMNS)), Problem::TooManyColumns);
+    let tables = (0..MOST_TABLES).map(|number| table(&format!("table_{number}")));
     assert_eq!(
-        rejected((0..MOST_COLUMNS).map(note).collect()),
-        Problem::TooManyColumns
-    );
-    let create = |number: usize| {
-        Change::CreateTable(table(&format!("table_{number}"), vec![column("guid")]))
-    };
-    assert_eq!(
-        rejected((0..MOST_TABLES).map(create).collect()),
+        rejected(tables.fold(step(), Manifest::create_table)),
         Problem::TooManyTables
     );
-    let of = |length: usize| Column {
-        default: Some(Literal::Text("d".repeat(length))),
-        ..nullable("x")
-    };
+    let of = |length: usize| nullable("x").default("d".repeat(length).as_str());
     let long = Problem::LongDefault {
         table: "apps".into(),
         column: "x".into(),
     };
-    assert_eq!(rejected(vec![add(of(LONGEST_DEFAULT + 1))]), long);
+    assert_eq!(rejected(add(of(LONGEST_DEFAULT + 1))), long);
     before()
-        .apply(&manifest(vec![add(of(LONGEST_DEFAULT))]))
+        .apply(&add(of(LONGEST_DEFAULT)))
         .expect("it is as long as a default may be");
     before()
-        .apply(&manifest((0..900).map(note).collect()))
+        .apply(&with_notes(900))
         .expect("they are fewer than a layout may have");
 }
 
@@ -59,13 +49,7 @@ fn layout_and_manifest_are_bounded() {
 fn added_column_is_checked_when_it_is_added_and_in_the_final_layout() {
     let checks = |added: usize| {
         CHECKED_COLUMNS.set(0);
-        before()
-            .apply(&manifest(
-                (0..added)
-                    .map(|number| add(nullable(&format!("note_{number}"))))
-                    .collect(),
-            ))
-            .unwrap();
+        before().apply(&with_notes(added)).unwrap();
         CHECKED_COLUMNS.get()
     };
     let of_the_layout_before = checks(0);
@@ -76,26 +60,16 @@ fn added_column_is_checked_when_it_is_added_and_in_the_final_layout() {
 
 #[test]
 fn largest_manifest_of_many_versions_is_folded() {
-    let changes = |version: u64| {
-        (0..MOST_CHANGES / 2).flat_map(move |number| {
+    let manifest = |version| {
+        (0..MOST_CHANGES / 2).fold(Manifest { version, ..step() }, |step, number| {
             let name = format!("note_{version}_{number}");
-            [
-                add(nullable(&name)),
-                Change::DropColumn {
-                    table: "apps".into(),
-                    column: name,
-                },
-            ]
+            step.add_column("apps", nullable(&name))
+                .drop_column("apps", &name)
         })
     };
     let mut layout = before();
     for version in 3..23 {
-        layout = layout
-            .apply(&Manifest {
-                version,
-                ..manifest(changes(version).collect())
-            })
-            .unwrap();
+        layout = layout.apply(&manifest(version)).unwrap();
     }
     assert_eq!(
         layout,
@@ -103,9 +77,7 @@ fn largest_manifest_of_many_versions_is_folded() {
         "each version drops the columns that it adds"
     );
     let error = layout
-        .apply(&manifest(vec![Change::DropTable {
-            table: "t".repeat(10_000),
-        }]))
+        .apply(&step().drop_table(&"t".repeat(10_000)))
         .unwrap_err();
     assert!(error.to_string().len() < 1_000, "{error}");
 }
