@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
-use super::digests::{unit_digests, unit_marks, unit_marks_for};
+use super::digests::{RowDigest, unit_digests, unit_marks, unit_marks_for};
 use super::error::{ChangeError, LOSES_SAVED, LensError, NoCounterpart, SAVES_ANEW, StepError};
 use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
@@ -115,7 +115,7 @@ impl Step {
         frame: &Frame<'_>,
         saved: &Residue,
         given_back: &BTreeSet<String>,
-    ) -> Result<Vec<Vec<u8>>, OverBudget> {
+    ) -> Result<Vec<RowDigest>, OverBudget> {
         let tables = self.target.tables.keys();
         let filled: Vec<_> = tables
             .filter(|table| given_back.contains(*table) && self.fills(table))
