@@ -463,26 +463,10 @@ pub(super) fn restore_filled(
         }
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
-    let contents = held.columns.iter().map(|known| {
-        let column = &known.column;
-        let made = frame.contents(held, known)?;
-        let encoding = Encoding::from(column.kind);
-        let mut data = ColumnBuilder::new(encoding);
-        for row in &rows {
-            let otherwise = || {
-                row.made.map_or(Value::of(column.default.as_ref()), |row| {
-                    made.get(encoding, row)
-                })
-            };
-            data.push(
-                row.kept
-                    .get(column.name.as_bytes())
-                    .copied()
-                    .unwrap_or_else(otherwise),
-            );
-        }
-        Ok(Content::Given(data.finish().into()))
-    });
+    let contents = held
+        .columns
+        .iter()
+        .map(|column| filled_column(frame, held, column, &rows));
     let contents = contents.collect::<Result<Vec<_>, OverBudget>>()?;
     drop(keys);
     let held = frame.table_mut(table);
@@ -492,6 +476,33 @@ pub(super) fn restore_filled(
         .zip(contents)
         .for_each(|(column, content)| column.content = content);
     Ok(())
+}
+
+/// The content of a column of filled rows: saved values, and otherwise those of the row function.
+fn filled_column(
+    frame: &Frame<'_>,
+    held: &FrameTable,
+    known: &FrameColumn,
+    rows: &[FilledRow<'_>],
+) -> Result<Content, OverBudget> {
+    let column = &known.column;
+    let made = frame.contents(held, known)?;
+    let encoding = Encoding::from(column.kind);
+    let mut data = ColumnBuilder::new(encoding);
+    for row in rows {
+        let otherwise = || {
+            row.made.map_or(Value::of(column.default.as_ref()), |row| {
+                made.get(encoding, row)
+            })
+        };
+        data.push(
+            row.kept
+                .get(column.name.as_bytes())
+                .copied()
+                .unwrap_or_else(otherwise),
+        );
+    }
+    Ok(Content::Given(data.finish().into()))
 }
 
 /// Restores the rows of a table that the step creates, for the records that they were taken from.

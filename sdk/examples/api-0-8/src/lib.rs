@@ -74,8 +74,7 @@ mod tests {
 
     #[test]
     fn list_is_the_newer_one_without_zones() {
-        let state = message(6, b"RUNNING");
-        let zone = message(ZONE, b"z1");
+        let (state, zone) = (message(6, b"RUNNING"), message(ZONE, b"z1"));
         let next = |method: &str, request: &[u8]| {
             assert_eq!((method, request), ("ActualLRPs", &b"request"[..]));
             Ok(message(LISTED, &[&*state, &zone].concat()))
@@ -103,8 +102,7 @@ mod tests {
                 event("desired_lrp_removed", message(INSTANCE, zone)),
             ]
         };
-        let zone = message(ZONE, b"z1");
-        let changed_zone = message(CHANGED_ZONE, b"z1");
+        let (zone, changed_zone) = (message(ZONE, b"z1"), message(CHANGED_ZONE, b"z1"));
         let operation = Operation {
             changes: Vec::new(),
             events: events(&zone, &changed_zone),
