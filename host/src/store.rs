@@ -203,6 +203,8 @@ struct EntityTable {
     primary_key: &'static [&'static str],
     /// The columns that may be large; their sizes count towards the size of a page.
     heavy: &'static [&'static str],
+    /// The columns of which each value has few rows, and an index finds them.
+    selective: &'static [&'static str],
 }
 
 /// The names of the tables of the entities.

@@ -18,6 +18,7 @@ pub(super) const TABLE: EntityTable = EntityTable {
     key: "process_guid",
     primary_key: &["process_guid", "instance_index", "presence"],
     heavy: &["net_info", "internal_routes", "metric_tags"],
+    selective: &["cell_id"],
 };
 
 const WHOLE: Projection<ActualLrp> = TABLE.read(actual_lrp).columns(&[

@@ -20,6 +20,7 @@ pub(super) const TABLE: EntityTable = EntityTable {
     key: "process_guid",
     primary_key: &["process_guid"],
     heavy: &["run_info", "routes", "metric_tags", "annotation"],
+    selective: &[],
 };
 
 const SCHEDULING: Projection<SchedulingInfo> = TABLE.read(scheduling).columns(&[

@@ -12,6 +12,7 @@ const TABLE: EntityTable = EntityTable {
     key: "domain",
     primary_key: &["domain"],
     heavy: &[],
+    selective: &[],
 };
 
 impl Reader {

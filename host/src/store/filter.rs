@@ -101,6 +101,13 @@ impl Filter {
         Self(self.0.iter().filter(stays).cloned().collect())
     }
 
+    /// Whether rows must have a certain text in one of these columns.
+    pub(super) fn names_a_text_of(&self, columns: &[&str]) -> bool {
+        self.0.iter().any(|(column, condition)| {
+            columns.contains(column) && matches!(condition, Condition::Equals(_))
+        })
+    }
+
     /// Whether the database evaluates all conditions.
     pub(super) fn is_complete_in_sql(&self, dialect: Dialect) -> bool {
         self.0

@@ -22,6 +22,7 @@ const DEFINITIONS: EntityTable = EntityTable {
     key: "process_guid",
     primary_key: &["process_guid", "definition_id"],
     heavy: &["run_info", "metric_tags"],
+    selective: &[],
 };
 
 const UPDATES: EntityTable = EntityTable {
@@ -29,6 +30,7 @@ const UPDATES: EntityTable = EntityTable {
     key: "process_guid",
     primary_key: &["process_guid"],
     heavy: &[],
+    selective: &[],
 };
 
 /// The time at which the previous definition was last active: it still is.

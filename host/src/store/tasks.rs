@@ -13,6 +13,7 @@ pub(super) const TABLE: EntityTable = EntityTable {
     key: "guid",
     primary_key: &["guid"],
     heavy: &["task_definition", "result"],
+    selective: &["cell_id"],
 };
 
 const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
