@@ -5,7 +5,7 @@ use bbs::testing::database::{Database, Dialect, sql};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
-use crate::harness::on_each::on_one_server;
+use crate::harness::on_each::on_each_mysql;
 
 fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
     Column {
@@ -118,14 +118,10 @@ async fn created_table_reads_back_without_a_difference(kind: Kind) {
     assert_sample_reads_back(&TestDatabase::new(kind)).await;
 }
 
-on_one_server!(
-    sql_mode_of_the_server_does_not_change_the_defaults_of_columns,
-    mariadb
-);
-async fn sql_mode_of_the_server_does_not_change_the_defaults_of_columns() {
-    let engine = Kind::Mariadb
-        .own_engine_with(&["--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES"]);
-    assert_sample_reads_back(&TestDatabase::on(Kind::Mariadb, engine.address())).await;
+on_each_mysql!(sql_mode_of_the_server_does_not_change_the_defaults_of_columns);
+async fn sql_mode_of_the_server_does_not_change_the_defaults_of_columns(kind: Kind) {
+    let engine = kind.own_engine_with(&[kind.with_other_sql_modes()]);
+    assert_sample_reads_back(&TestDatabase::on(kind, engine.address())).await;
 }
 
 async fn assert_sample_reads_back(test: &TestDatabase) {

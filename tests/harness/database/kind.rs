@@ -76,6 +76,23 @@ impl Kind {
         Engine::start(self.recipe(), arguments)
     }
 
+    /// The option of MySQL or MariaDB with which a server gives quotes, backslashes and empty texts
+    /// other meanings.
+    pub fn with_other_sql_modes(self) -> &'static str {
+        match self {
+            Self::Mysql => "--sql-mode=ANSI,NO_BACKSLASH_ESCAPES,PAD_CHAR_TO_FULL_LENGTH",
+            _ => "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES",
+        }
+    }
+
+    /// The option with which MySQL or MariaDB refuses writes of every user.
+    pub fn without_writes(self) -> &'static str {
+        match self {
+            Self::Mysql => "--super-read-only=ON",
+            _ => "--read-only=ON",
+        }
+    }
+
     fn recipe(self) -> &'static Recipe {
         match self {
             Self::Sqlite => panic!("SQLite has no server"),

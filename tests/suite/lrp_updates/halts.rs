@@ -1,5 +1,7 @@
 //! Halted updates: an instance crashes, does not become routable, or finds no cell.
 
+use std::time::Duration;
+
 use bbs::testing::domain::convergence;
 use bbs_model::lrp_update::MaxInFlight;
 
@@ -70,7 +72,11 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
 
 on_each_layout!(instance_that_does_not_become_routable_halts_the_update_until_it_does);
 async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(kind: Kind) {
-    let server = running(kind, 2).await;
+    let pace = Pace {
+        routable_timeout: Duration::from_secs(60),
+        ..Pace::default()
+    };
+    let server = running_at(kind, pace, 2).await;
     update_to(&server, "version-2").await;
     until_rows(
         &server,
@@ -82,10 +88,10 @@ async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(k
     )
     .await;
     start_new_unroutable(&server, 0, "new-0").await;
-    server.clock.set(NOW_NS + 179 * SECOND);
+    server.clock.set(NOW_NS + 59 * SECOND);
     let waiting = status(&server).await;
     assert_eq!((waiting.failing, &waiting.halt_reason[..]), (0, &b""[..]));
-    server.clock.set(NOW_NS + 180 * SECOND);
+    server.clock.set(NOW_NS + 60 * SECOND);
     let halted = status(&server).await;
     let reason = &b"the instance runs and is not routable"[..];
     assert_eq!((halted.failing, &halted.halt_reason[..]), (1, reason));

@@ -59,10 +59,7 @@ async fn wrong_password_is_reported_as_such() {
             &installation.set("database_connection_string", text),
             &["migrate", "status"],
         );
-        assert!(
-            message.contains("1045 (28000): Access denied for user"),
-            "{message}"
-        );
+        assert!(message.contains("Access denied for user"), "{message}");
     }
 }
 

@@ -8,32 +8,34 @@ use bbs::testing::database::{Address, Database, Dialect, sql};
 use crate::harness::certificates::{Authority, Pair, VALID};
 use crate::harness::database::{TestDatabase, dump, execute, on_each_server, texts};
 use crate::harness::engine::{Engine, PASSWORD, USER};
-use crate::harness::on_each::on_one_server;
+use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::lock::upsert_domain;
 
 use super::*;
 
-on_one_server!(
-    settings_of_the_server_do_not_change_what_statements_mean,
-    mariadb
-);
+on_each_mysql!(settings_of_the_server_do_not_change_what_statements_mean);
 /// Goal: a host serves and migrates as elsewhere where the SQL mode gives quotes, backslashes and
 /// empty texts another meaning, updates by other columns than keys are refused, and the binary log
 /// cannot hold what transactions at the isolation of the server write.
-async fn settings_of_the_server_do_not_change_what_statements_mean() {
-    let engine = Kind::Mariadb.own_engine_with(&[
-        "--sql-mode=ORACLE,EMPTY_STRING_IS_NULL,NO_BACKSLASH_ESCAPES",
-        "--sql-safe-updates=ON",
+async fn settings_of_the_server_do_not_change_what_statements_mean(kind: Kind) {
+    let engine = kind.own_engine_with(&[
+        kind.with_other_sql_modes(),
+        // MySQL has no option of a server for it.
+        "--init-connect=SET sql_safe_updates = 1",
         "--transaction-isolation=READ-COMMITTED",
         "--log-bin=log",
         "--binlog-format=STATEMENT",
     ]);
-    let database = TestDatabase::on(Kind::Mariadb, engine.address());
+    let database = TestDatabase::on(kind, engine.address());
     fixture::write_to(&database).await;
     let opened = database.open().await;
+    let variable = match kind {
+        Kind::Mysql => "transaction_isolation",
+        _ => "tx_isolation",
+    };
     let isolation = texts(
         &opened,
-        "SELECT CONCAT(@@GLOBAL.tx_isolation, ' ', @@SESSION.tx_isolation)",
+        &format!("SELECT CONCAT(@@GLOBAL.{variable}, ' ', @@SESSION.{variable})"),
     )
     .await;
     assert_eq!(isolation, ["READ-COMMITTED REPEATABLE-READ"]);
@@ -117,12 +119,12 @@ async fn assert_read_only_is_reported(database: &TestDatabase) {
     assert_eq!(dump(database).await, before);
 }
 
-on_one_server!(read_only_server_is_reported_as_such, mariadb);
-async fn read_only_server_is_reported_as_such() {
-    let engine = Kind::Mariadb.own_engine();
-    let database = TestDatabase::on(Kind::Mariadb, engine.address());
+on_each_mysql!(read_only_server_is_reported_as_such);
+async fn read_only_server_is_reported_as_such(kind: Kind) {
+    let engine = kind.own_engine();
+    let database = TestDatabase::on(kind, engine.address());
     fixture::write_to(&database).await;
-    engine.restart_with(&["--read-only=ON"]);
+    engine.restart_with(&[kind.without_writes()]);
     assert_read_only_is_reported(&database).await;
 }
 

@@ -143,15 +143,12 @@ async fn lost_conflicts_are_repeated(kind: Kind) {
     opened.close().await;
 }
 
-on_one_server!(
-    standby_waits_beside_a_server_that_accepts_no_writes,
-    mariadb
-);
-async fn standby_waits_beside_a_server_that_accepts_no_writes() {
-    let engine = Kind::Mariadb.own_engine();
-    let database = TestDatabase::on(Kind::Mariadb, engine.address());
+on_each_mysql!(standby_waits_beside_a_server_that_accepts_no_writes);
+async fn standby_waits_beside_a_server_that_accepts_no_writes(kind: Kind) {
+    let engine = kind.own_engine();
+    let database = TestDatabase::on(kind, engine.address());
     assert!(host(&database, "one").serve().terminate().success());
-    engine.restart_with(&["--read-only=ON"]);
+    engine.restart_with(&[kind.without_writes()]);
     let health = crate::harness::ports::free_address().to_string();
     let other = host(&database, "other").set("health_address", health.clone());
     let waiting = standby(&other);

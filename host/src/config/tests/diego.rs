@@ -282,13 +282,14 @@ fn rarely_used_keys_are_read() {
 }
 
 #[test]
-fn overlap_of_an_update_can_be_turned_off() {
-    let overlap = |keys: &str| read(&with(keys)).unwrap().updates.pace.overlap.as_secs();
+fn overlap_and_patience_of_an_update_are_configured() {
+    let seconds = |keys: &str| {
+        let pace = read(&with(keys)).unwrap().updates.pace;
+        [pace.overlap, pace.routable_timeout].map(|time| time.as_secs())
+    };
+    assert_eq!(seconds(r#""uuid":"a""#), [60, 180]);
     assert_eq!(
-        (
-            overlap(r#""uuid":"a""#),
-            overlap(r#""update_overlap":"0s""#)
-        ),
-        (60, 0)
+        seconds(r#""update_overlap":"0s","update_routable_timeout":"5m""#),
+        [0, 300]
     );
 }
