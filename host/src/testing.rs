@@ -35,7 +35,7 @@ pub mod config {
 pub mod database {
     pub use bbs_database::{
         Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, Tls,
-        Transaction, is_transient, schema, sql,
+        Transaction, is_repeatable, is_transient, schema, sql,
     };
 }
 

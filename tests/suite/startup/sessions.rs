@@ -1,7 +1,7 @@
 //! Settings and limits of a server's sessions: what a host sets itself, what it does not use up,
 //! and which errors it repeats a transaction for.
 
-use bbs::testing::database::{Address, Database, is_transient, sql};
+use bbs::testing::database::{Address, Database, is_repeatable, sql};
 
 use crate::harness::database::{TestDatabase, execute, on_each_server, texts};
 use crate::harness::fixture;
@@ -94,31 +94,45 @@ async fn server_that_refuses_writes_is_left(kind: Kind) {
         panic!("{kind:?} has no server")
     };
     server.limits.max_connections = 1;
-    let opened = Database::open(&Address::Server(server)).await.unwrap();
-    let (session, refusal) = match kind {
+    let (session, refusals) = match kind {
         Kind::Postgres => (
             "SELECT pg_backend_pid()::text",
-            "DO $$ BEGIN RAISE USING ERRCODE = '25006'; END $$",
+            vec!["DO $$ BEGIN RAISE USING ERRCODE = '25006'; END $$".to_owned()],
         ),
         _ => (
             "SELECT CONNECTION_ID()",
-            "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = 1290, MESSAGE_TEXT = 'running with the --read-only option'",
+            [
+                (1290, "running with the --read-only option"),
+                (1836, "Running in read-only mode"),
+                (3100, "a member has left its group"),
+            ]
+            .map(|(number, text)| {
+                format!(
+                    "SIGNAL SQLSTATE 'HY000' SET MYSQL_ERRNO = {number}, MESSAGE_TEXT = '{text}'"
+                )
+            })
+            .to_vec(),
         ),
     };
-    let before = texts(&opened, session).await;
-    assert_eq!(texts(&opened, session).await, before);
-    let mut tx = opened.write().await.unwrap();
-    tx.execute(sql(refusal)).await.unwrap_err();
-    drop(tx);
-    for _ in 0..2 {
-        assert_ne!(texts(&opened, session).await, before);
+    for refusal in refusals {
+        let opened = Database::open(&Address::Server(server.clone()))
+            .await
+            .unwrap();
+        let before = texts(&opened, session).await;
+        assert_eq!(texts(&opened, session).await, before);
+        let mut tx = opened.write().await.unwrap();
+        tx.execute(sql(refusal.clone())).await.unwrap_err();
+        drop(tx);
+        for _ in 0..2 {
+            assert_ne!(texts(&opened, session).await, before, "{refusal}");
+        }
+        opened.close().await;
     }
-    opened.close().await;
 }
 
 on_each_mysql!(lost_conflicts_are_repeated);
 /// Conflicts of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of
-/// MySQL's group replication.
+/// MySQL's group replication; sessions that the server ends.
 async fn lost_conflicts_are_repeated(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;
@@ -129,6 +143,7 @@ async fn lost_conflicts_are_repeated(kind: Kind) {
         (1213, true),
         (1412, true),
         (3101, true),
+        (4031, true),
         (1105, false),
     ] {
         let mut tx = opened.write().await.unwrap();
@@ -138,7 +153,7 @@ async fn lost_conflicts_are_repeated(kind: Kind) {
             )))
             .await
             .unwrap_err();
-        assert_eq!(is_transient(&error), repeats, "{error}");
+        assert_eq!(is_repeatable(&error), repeats, "{error}");
     }
     opened.close().await;
 }
