@@ -6,7 +6,7 @@ use crate::wire::WireError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct Refused {
-    /// What is wrong with the unit.
+    /// The fault of the unit.
     pub reason: String,
 }
 

@@ -1,4 +1,4 @@
-//! What identifies a method of the API: its path, the versions that have it, and its messages.
+//! The identity of a method of the API: its path, the versions that have it, and its messages.
 
 use std::marker::PhantomData;
 

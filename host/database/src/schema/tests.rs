@@ -249,7 +249,8 @@ fn servers_widen_in_place_only_without_rewriting_rows() {
         (ColumnType::Integer, ColumnType::BigInteger, Other, Other),
         (ColumnType::Boolean, ColumnType::Integer, Other, Other),
     ] {
-        let (from, to) = (Column::new("x", from), Column::new("x", to));
+        let from = Column::new("x", from);
+        let to = Column::new("x", to);
         assert_eq!(
             SERVERS.map(|dialect| column_change(dialect, &from, &to)),
             [postgres, mysql],
