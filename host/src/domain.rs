@@ -72,6 +72,8 @@ pub enum DomainError {
     Cells(#[source] CellsError),
     #[error("a cell or another component did not take a request")]
     Client(#[source] ClientError),
+    #[error("earlier calls on this record still wait for the database; send the request again")]
+    Busy,
     #[error(transparent)]
     Store(StoreError),
 }

@@ -89,7 +89,7 @@ fn typed(error: &DomainError) -> (Type, String) {
             tracing::warn!(reason = %with_causes(source), "a record cannot be read");
             (Type::Deserialize, "could not deserialize record".into())
         }
-        DomainError::TooManyUnreadable { .. } => failed(error),
+        DomainError::TooManyUnreadable { .. } | DomainError::Busy => failed(error),
         DomainError::Store(source) => {
             let failure = failed(source);
             match error.unrecoverable() {

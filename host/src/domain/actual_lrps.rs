@@ -60,7 +60,7 @@ pub async fn claim(
 /// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn start(service: &Service, container: &Container) -> Result<(), DomainError> {
     let key = &container.key;
-    let lock = service.lock_key(&key.process_guid).await;
+    let lock = service.lock_key(&key.process_guid).await?;
     let changed = retry(|| async {
         let store = service.store();
         let ReadableSlot { slot, damage } = store
@@ -120,7 +120,7 @@ pub async fn crash(
     reason: &[u8],
 ) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
-    let lock = service.lock_key(slot.0).await;
+    let lock = service.lock_key(slot.0).await?;
     let (changed, _) = change_locked(service, slot, |slot, now_ns| {
         slot.crash(key, instance, reason, now_ns)
     })

@@ -53,7 +53,7 @@ pub async fn desire(
         .map(|mount| mount.driver.clone())
         .collect();
     let info = lrp.scheduling.clone();
-    let lock = service.lock_key(&info.process_guid).await;
+    let lock = service.lock_key(&info.process_guid).await?;
     let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
         Err(DomainError::Exists) => retry(|| insert(store, &lrp, Leftovers::Possible)).await?,
         first => first?,
@@ -123,7 +123,7 @@ pub async fn update(
     update: &DesiredLrpUpdate,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let lock = service.lock_key(process_guid).await;
+    let lock = service.lock_key(process_guid).await?;
     let Updated {
         before,
         after,
@@ -232,7 +232,7 @@ pub async fn remove(
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
     let store = service.store();
-    let lock = service.lock_key(process_guid).await;
+    let lock = service.lock_key(process_guid).await?;
     let (before, slots) = retry(|| async move {
         let mut writer = store.writer(process_guid).await?;
         let before = match writer.take_desired_lrp(process_guid).await? {

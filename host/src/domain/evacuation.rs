@@ -47,15 +47,13 @@ pub async fn evacuate_claimed(
 /// Evacuates a running container by the update strategy of its desired LRP.
 pub async fn evacuate_running(service: &Service, container: &Container) -> EvacuationAnswer {
     let key = &container.key;
-    let lock = service.lock_key(&key.process_guid).await;
-    let evacuated = match retry(|| attempt(service.store(), container)).await {
-        Ok((changed, evacuated)) => {
-            announce(service, changed, Cause::Other, &TraceId::NONE);
-            Ok(evacuated)
-        }
-        Err(fault) => Err(fault),
+    let evacuate = async {
+        let _lock = service.lock_key(&key.process_guid).await?;
+        let (changed, evacuated) = retry(|| attempt(service.store(), container)).await?;
+        announce(service, changed, Cause::Other, &TraceId::NONE);
+        Ok(evacuated)
     };
-    drop(lock);
+    let evacuated = evacuate.await;
     or_kept(finish(service, key, evacuated).await)
 }
 

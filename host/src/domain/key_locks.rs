@@ -3,11 +3,18 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::{Mutex, OwnedMutexGuard};
+use tokio::time::timeout;
+
+use super::DomainError;
 
 /// Number of locks; keys share them by hash. Large enough that few callers wait for another key.
 const LOCKS: usize = 4096;
+/// Longest wait for a lock, so that many calls on a record that another client of the database has
+/// locked do not wait one after the other.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub(super) struct KeyLocks {
@@ -31,10 +38,12 @@ impl Default for KeyLocks {
 }
 
 impl KeyLocks {
-    pub(super) async fn lock(&self, key: &[u8]) -> KeyLock {
+    /// # Errors
+    /// `Busy` if others hold the lock for too long.
+    pub(super) async fn lock(&self, key: &[u8]) -> Result<KeyLock, DomainError> {
         let at = self.hasher.hash_one(key) as usize % LOCKS;
-        KeyLock {
-            _guard: Arc::clone(&self.locks[at]).lock_owned().await,
-        }
+        let locked = timeout(LONGEST_WAIT, Arc::clone(&self.locks[at]).lock_owned());
+        let guard = locked.await.map_err(|_| DomainError::Busy)?;
+        Ok(KeyLock { _guard: guard })
     }
 }

@@ -4,11 +4,12 @@
 use backon::Retryable;
 use bbs_work::causes::with_causes;
 use bbs_work::pauses;
+use tokio::time::Instant;
 
 use super::DomainError;
 
 /// Runs `attempt`, one transaction from begin to commit, until it succeeds, fails permanently or is
-/// out of retries.
+/// out of retries or time.
 ///
 /// # Errors
 /// That of the last attempt.
@@ -16,9 +17,10 @@ pub async fn retry<T, F>(attempt: impl FnMut() -> F) -> Result<T, DomainError>
 where
     F: Future<Output = Result<T, DomainError>>,
 {
+    let begin = Instant::now();
     attempt
         .retry(pauses::of_calls())
-        .when(DomainError::is_transient)
+        .when(|fault| fault.is_transient() && begin.elapsed() < pauses::CALL_TIME)
         .notify(
             |fault, _| tracing::info!(reason = %with_causes(&fault), "a transaction lost a conflict or its session and is retried"),
         )
@@ -29,8 +31,6 @@ where
 mod tests {
     use std::future::ready;
     use std::time::Duration;
-
-    use tokio::time::Instant;
 
     use super::*;
     use crate::store::StoreError;
@@ -71,5 +71,19 @@ mod tests {
         let (failed, attempts) = failing(|| DomainError::NotFound).await;
         assert!(matches!(failed, DomainError::NotFound), "{failed}");
         assert_eq!(attempts, [Duration::ZERO]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn conflict_that_took_a_lock_wait_is_not_retried() {
+        let mut attempts = 0;
+        let failed = retry(|| {
+            attempts += 1;
+            async {
+                tokio::time::sleep(pauses::CALL_TIME).await;
+                Err::<(), _>(DomainError::Store(StoreError::Raced))
+            }
+        });
+        failed.await.unwrap_err();
+        assert_eq!(attempts, 1);
     }
 }

@@ -10,6 +10,7 @@ use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::lrp_update::Pace;
 use tokio::sync::watch;
 
+use super::DomainError;
 use super::desired_lrps::Stops;
 use super::key_locks::{KeyLock, KeyLocks};
 use super::lrp_updates;
@@ -156,7 +157,10 @@ impl Service {
 
     /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication
     /// of its events.
-    pub async fn lock_key(&self, key: &[u8]) -> KeyLock {
+    ///
+    /// # Errors
+    /// `Busy` if others hold it for too long.
+    pub async fn lock_key(&self, key: &[u8]) -> Result<KeyLock, DomainError> {
         self.0.key_locks.lock(&self.0.store.lock_class(key)).await
     }
 

@@ -48,7 +48,7 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
         ..task
     };
     {
-        let _lock = service.lock_key(&task.guid).await;
+        let _lock = service.lock_key(&task.guid).await?;
         retry(|| async {
             let mut writer = service.store().writer(&task.guid).await?;
             writer.insert_task(&task).await?;
@@ -210,7 +210,7 @@ pub(super) async fn change_task(
     guid: &[u8],
     call: impl Fn(&Task, i64) -> Result<Option<Task>, TaskError>,
 ) -> Result<ChangedTask, DomainError> {
-    let _lock = service.lock_key(guid).await;
+    let _lock = service.lock_key(guid).await?;
     let changed = retry(|| async {
         let mut writer = service.store().writer(guid).await?;
         let before = writer.task(guid).await?.ok_or(DomainError::NotFound)?;
@@ -239,7 +239,7 @@ pub(super) async fn delete_if(
     guid: &[u8],
     may_go: impl Fn(&Task) -> Result<bool, TaskError>,
 ) -> Result<bool, DomainError> {
-    let _lock = service.lock_key(guid).await;
+    let _lock = service.lock_key(guid).await?;
     let gone = retry(|| async {
         let mut writer = service.store().writer(guid).await?;
         let task = writer.task(guid).await?.ok_or(DomainError::NotFound)?;

@@ -11,6 +11,9 @@ use crate::progress::{Progress, Wait};
 
 /// Pause of a call whose transaction lost a conflict or its session: three attempts, as in Diego.
 pub const CALL: Duration = Duration::from_millis(500);
+/// Time after which a call's transaction is not tried again. One that waits for a lock fails after
+/// longer, and its lock stays then.
+pub const CALL_TIME: Duration = Duration::from_secs(5);
 /// Pause of a request that another component does not take, while a caller waits.
 const REQUEST: Duration = Duration::from_millis(100);
 /// Attempts of a call or a request after the first.

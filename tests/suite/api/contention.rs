@@ -5,14 +5,26 @@ use bbs::testing::database::sql;
 use bbs_proto::models as proto;
 use futures_util::future::join_all;
 
-use super::actual_lrps::{CLAIM, START, call_error, claim, images, rows, start};
+use super::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, images, rows, start};
 use super::{desire, get, lrp};
+use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::Server;
 
 fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
     let update = proto::DesiredLrpUpdate {
         annotation: Some(text.into()),
+        ..Default::default()
+    };
+    proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(update),
+    }
+}
+
+fn scaled(instances: i32) -> proto::UpdateDesiredLrpRequest {
+    let update = proto::DesiredLrpUpdate {
+        instances: Some(instances),
         ..Default::default()
     };
     proto::UpdateDesiredLrpRequest {
@@ -43,6 +55,47 @@ async fn locked_row_delays_an_update(kind: Kind) {
         None
     );
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
+}
+
+on_each_server!(calls_are_answered_while_their_rows_stay_locked);
+/// Method: another session keeps its locks until each call has its answer.
+async fn calls_are_answered_while_their_rows_stay_locked(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    assert_eq!(call_error(&server, START, &start(0, "a")).await, None);
+    let patient = server.test_database.open_with_idle_limit(PATIENCE * 2);
+    let patient = patient.await;
+    let mut other = patient.write().await.unwrap();
+    for table in ["desired_lrps", "actual_lrps"] {
+        other
+            .execute(sql(format!(
+                "UPDATE {table} SET domain = 'theirs' WHERE process_guid = 'guid'"
+            )))
+            .await
+            .unwrap();
+    }
+    let (update, scale) = (annotate("ours"), scaled(5));
+    let removal = proto::RemoveDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let (claim, crash) = (claim(0, "a"), crash(0, "a"));
+    let answers = tokio::join!(
+        server.call("/v1/desired_lrp/update", &update),
+        server.call("/v1/desired_lrp/update", &scale),
+        server.call("/v1/desired_lrp/remove", &removal),
+        server.call(CLAIM, &claim),
+        server.call(CRASH, &crash),
+    );
+    for reply in <[_; 5]>::from(answers) {
+        let answer: proto::DesiredLrpLifecycleResponse = reply.message();
+        assert!(answer.error.is_some(), "the rows are still locked");
+    }
+    drop(other);
+    let reply = server.call("/v1/desired_lrp/remove", &removal).await;
+    assert_eq!(
+        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+        None
+    );
 }
 
 on_each_server!(deadlocked_update_is_retried);

@@ -26,7 +26,7 @@ pub(in crate::domain) async fn change_slot<T: Send>(
     trace_id: &TraceId,
     step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
 ) -> Result<T, DomainError> {
-    let lock = service.lock_key(slot.0).await;
+    let lock = service.lock_key(slot.0).await?;
     let (changed, outcome) = change_locked(service, slot, step).await?;
     announce(service, changed, cause, trace_id);
     drop(lock);

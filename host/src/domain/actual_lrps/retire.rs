@@ -102,7 +102,7 @@ where
         .find(&row.cell_id)
         .await
         .map_err(DomainError::Cells)?;
-    let lock = service.lock_key(slot.0).await;
+    let lock = service.lock_key(slot.0).await?;
     if !is_due.await? {
         return Ok(());
     }
@@ -168,7 +168,7 @@ async fn announce_removal(
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let _lock = service.lock_key(slot.0).await;
+    let _lock = service.lock_key(slot.0).await?;
     announce_removal_locked(service, slot, row, trace_id).await
 }
 

@@ -206,7 +206,7 @@ async fn act(
     input: &ConvergenceInput<'_>,
     key: &LrpKey,
 ) -> Result<bool, DomainError> {
-    let lock = service.lock_key(&key.process_guid).await;
+    let lock = service.lock_key(&key.process_guid).await?;
     let (changed, actions) = retry(|| attempt(service, input, key)).await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
     drop(lock);

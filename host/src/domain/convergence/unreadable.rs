@@ -86,7 +86,7 @@ async fn count_readable(service: &Service, kind: EntityKind) -> Result<u64, Doma
 }
 
 async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(), DomainError> {
-    let _lock = service.lock_key(key).await;
+    let _lock = service.lock_key(key).await?;
     let rows = retry(|| async {
         let mut writer = service.store().writer(key).await?;
         let rows = writer.quarantine_unreadable(kind, key).await?;

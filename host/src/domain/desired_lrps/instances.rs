@@ -78,11 +78,10 @@ pub(super) async fn create(
     let mut created = Vec::new();
     let mut next = Some(from);
     while let Some(from) = next.take() {
-        let _lock = service.lock_key(process_guid).await;
-        match retry(|| create_batch(service, process_guid, from)).await {
+        match create_locked(service, process_guid, from, trace_id).await {
             Ok(None) => {}
-            Ok(Some((rows, until))) => {
-                created.extend(publish_created(service, rows, trace_id));
+            Ok(Some((indices, until))) => {
+                created.extend(indices);
                 next = Some(until);
             }
             Err(fault) => {
@@ -92,6 +91,19 @@ pub(super) async fn create(
         }
     }
     created
+}
+
+/// Creates and publishes one batch; returns its indices and the index after it, or `None` if there
+/// are enough instances.
+async fn create_locked(
+    service: &Service,
+    process_guid: &[u8],
+    from: i32,
+    trace_id: &TraceId,
+) -> Result<Option<(Vec<i32>, i32)>, DomainError> {
+    let _lock = service.lock_key(process_guid).await?;
+    let batch = retry(|| create_batch(service, process_guid, from)).await?;
+    Ok(batch.map(|(rows, until)| (publish_created(service, rows, trace_id), until)))
 }
 
 /// Creates one batch; returns its rows and the index after it, or `None` if there are enough

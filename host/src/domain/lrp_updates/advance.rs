@@ -43,7 +43,7 @@ struct UpdateStep {
 
 /// Runs one step; whether all instances run the current definition.
 pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bool, DomainError> {
-    let lock = service.lock_key(process_guid).await;
+    let lock = service.lock_key(process_guid).await?;
     let UpdateStep {
         is_done,
         changed,
@@ -189,7 +189,7 @@ async fn publish_halt(
     process_guid: &[u8],
     status: UpdateStatus,
 ) -> Result<(), DomainError> {
-    let _lock = service.lock_key(process_guid).await;
+    let _lock = service.lock_key(process_guid).await?;
     if let Some(lrp) = service
         .store()
         .look()

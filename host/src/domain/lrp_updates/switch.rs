@@ -71,7 +71,7 @@ async fn change_definition(
     change: DefinitionChange<'_>,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let lock = service.lock_key(process_guid).await;
+    let lock = service.lock_key(process_guid).await?;
     let changed = retry(|| async {
         let mut writer = service.store().writer(process_guid).await?;
         let before = writer
