@@ -26,6 +26,8 @@ const AS_PERCONA: Rewrite = Rewrite {
     },
     to_client: |_, _| {},
 };
+/// What a transaction may write, far below the default of 2 GiB.
+const WRITE_SET: &str = "--wsrep-max-ws-size=8388608";
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
 pub struct Cluster {
@@ -153,6 +155,7 @@ fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
         "--wsrep-cluster-name=bbs-tests",
         "--wsrep-node-address=127.0.0.1",
         "--wsrep-sst-method=rsync",
+        WRITE_SET,
         &name,
         &receive,
         &provider,

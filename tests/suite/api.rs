@@ -8,7 +8,7 @@ mod concurrency;
 mod contention;
 mod crashes;
 mod damage;
-mod evacuation;
+pub(crate) mod evacuation;
 mod framing;
 mod list_snapshots;
 mod outgoing;

@@ -13,6 +13,8 @@ use crate::harness::stored::{Rows, Stored};
 
 /// A version with plain routes, without presences, and with metric tags in `run_info` only.
 const OLDEST: u64 = 1_471_030_898;
+/// The version from which the modules of the tests go on by copies.
+const NATIVE: u64 = 1_795_000_010;
 
 async fn rows(installation: &Installation, version: u64) -> Rows {
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -43,6 +45,28 @@ async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: K
     assert!(!oldest["actual_lrps"][0].contains_key("presence"));
 
     let host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    assert!(host.terminate().success());
+}
+
+on_each_database!(lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_over);
+async fn lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_over(kind: Kind) {
+    let installation = Installation::new(&modules::modules_with_split(), kind)
+        .set("pin_data_version", NATIVE)
+        .set("migration_mode", "online")
+        // Slow enough not to end before its rate is raised.
+        .set("migration_units_per_second", 1);
+    fixture::write_to(&installation.database).await;
+    assert!(installation.serve().terminate().success());
+    let installation = installation.set("pin_data_version", serde_json::Value::Null);
+    let mut host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    assert!(
+        !host.output().iter().any(|line| line.contains("cut over")),
+        "the migration ended before the calls"
+    );
+    installation.succeed(&["migrate", "rate", "none"]);
+    host.wait_for_line(|line| line.contains("cut over"));
     answers_as_diego_did(host.address).await;
     assert!(host.terminate().success());
 }

@@ -103,6 +103,38 @@ async fn copies_have_their_indexes_before_they_are_filled() {
     assert!(inspect(&database, OLDEST).await == oldest_rows().await);
 }
 
+/// Goal: no transaction is larger than what a cluster replicates at once. Method: an abandoned
+/// migration has left three times as much.
+#[tokio::test(flavor = "multi_thread")]
+async fn removal_of_an_abandoned_migration_fits_into_write_sets() {
+    const BEFORE: u64 = 1_529_530_809;
+    const ROWS: usize = 24;
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    fixture::write_share_to(&database, SHARE).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    stored.down(BEFORE).await.unwrap();
+    for number in 0..ROWS {
+        stored
+            .execute(&format!(
+                "INSERT INTO bbs_residue (unit_digest, table_name, row_digest, direction, unit, row_key, digest, \
+                 sealed, version) VALUES ('{number:064}', 'tasks', '0', 'up', 'u', '', '', REPEAT('s', 1048576), 1)"
+            ))
+            .await;
+    }
+    let mut whole = stored.context.database.write().await.unwrap();
+    let left = "DELETE FROM bbs_residue WHERE direction = 'up'";
+    let refused = async {
+        whole.execute(sql(left)).await?;
+        whole.commit().await
+    };
+    refused.await.expect_err("it is larger than a write set");
+    stored.up(fixture::VERSION).await.unwrap();
+    let query = "SELECT COUNT(*) FROM bbs_residue WHERE direction = 'up'";
+    assert_eq!(texts(&stored.context.database, query).await, ["0"]);
+    stored.context.database.close().await;
+}
+
 /// Goal: a node that would rewrite a table to add a column refuses, since all commits of the
 /// cluster would wait for it. Method: a compressed table, which no server changes at once; an
 /// operator then adds the column.

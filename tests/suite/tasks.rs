@@ -52,7 +52,7 @@ async fn try_call(
     }
 }
 
-async fn desire(server: &Server, guid: &str) -> Result<(), (Type, String)> {
+pub(crate) async fn desire(server: &Server, guid: &str) -> Result<(), (Type, String)> {
     try_call(server, "/v1/tasks/desire.r2", &desire_request(guid)).await
 }
 
@@ -88,7 +88,7 @@ async fn reject(server: &Server, guid: &str) -> Result<(), (Type, String)> {
 }
 
 /// Makes one of the calls that take only a guid: `cancel`, `resolving` or `delete`.
-async fn by_guid(server: &Server, call: &str, guid: &str) -> Result<(), (Type, String)> {
+pub(crate) async fn by_guid(server: &Server, call: &str, guid: &str) -> Result<(), (Type, String)> {
     try_call(
         server,
         &format!("/v1/tasks/{call}"),

@@ -154,6 +154,21 @@ fn confined_crates_are_used_only_in_their_modules() {
     assert_none(problems);
 }
 
+/// Every connection trusts and proves as the module `tls` says.
+#[test]
+fn tls_configurations_are_made_in_one_module() {
+    let mut problems = Vec::new();
+    for path in rust_files(&workspace().join("host/src")) {
+        for (number, line) in read(&path).lines().enumerate() {
+            let makes = ["ClientConfig::", "ServerConfig::", "ClientTlsConfig::"];
+            if module_of(&path) != "tls" && makes.iter().any(|make| line.contains(make)) {
+                problems.push(format!("{}:{}: {line}", path.display(), number + 1));
+            }
+        }
+    }
+    assert_none(problems);
+}
+
 #[test]
 fn files_are_short_and_have_module_docs() {
     let mut problems = Vec::new();

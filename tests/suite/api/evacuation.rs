@@ -15,16 +15,16 @@ use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::server::{Reply, Server};
 
 const CLAIMED: &str = "/v1/actual_lrps/evacuate_claimed";
-const RUNNING: &str = "/v1/actual_lrps/evacuate_running.r1";
+pub(crate) const RUNNING: &str = "/v1/actual_lrps/evacuate_running.r1";
 const CRASHED: &str = "/v1/actual_lrps/evacuate_crashed";
 const STOPPED: &str = "/v1/actual_lrps/evacuate_stopped";
 const REMOVE: &str = "/v1/actual_lrps/remove_evacuating";
 
 /// `keep_container` and the error of an evacuation call.
-type EvacuationAnswer = (bool, Option<(Type, String)>);
+pub(crate) type EvacuationAnswer = (bool, Option<(Type, String)>);
 
 const NOT_KEPT: EvacuationAnswer = (false, None);
-const KEPT: EvacuationAnswer = (true, None);
+pub(crate) const KEPT: EvacuationAnswer = (true, None);
 
 fn answer(reply: &Reply) -> EvacuationAnswer {
     let answer: proto::EvacuationResponse = reply.message();
@@ -34,7 +34,11 @@ fn answer(reply: &Reply) -> EvacuationAnswer {
     (answer.keep_container, error)
 }
 
-async fn evacuate(server: &Server, path: &str, request: &impl Message) -> EvacuationAnswer {
+pub(crate) async fn evacuate(
+    server: &Server,
+    path: &str,
+    request: &impl Message,
+) -> EvacuationAnswer {
     answer(&server.call(path, request).await)
 }
 
@@ -62,7 +66,7 @@ fn crashed(index: i32, name: &str) -> proto::EvacuateCrashedActualLrpRequest {
     }
 }
 
-fn running(index: i32, name: &str) -> proto::EvacuateRunningActualLrpRequest {
+pub(crate) fn running(index: i32, name: &str) -> proto::EvacuateRunningActualLrpRequest {
     proto::EvacuateRunningActualLrpRequest {
         actual_lrp_key: key(index),
         actual_lrp_instance_key: instance(name),

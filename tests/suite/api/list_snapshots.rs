@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use bbs::testing::api::{Answer, Pages, Request};
 use bbs::testing::modules::translate::Verb;
@@ -16,16 +17,19 @@ use crate::harness::layouts::on_layouts_of_sqlite;
 use crate::harness::modules::translators;
 use crate::harness::server::{Options, Server};
 use crate::harness::until;
+use crate::tasks;
 
 /// LRPs that stay where they are, between the two places of the one that moves.
-const STAYING: usize = 12;
+const STAYING: usize = 16;
 const MOVES: usize = 25;
 /// The two ends of the order of keys.
 const PLACES: [&str; 2] = ["aa-moves", "zz-moves"];
+/// Shorter than a list may wait for its client, and so often that the whole list takes too long.
+const PAUSE: Duration = Duration::from_secs(4);
 /// Lists of several pages that SQLite reads at once.
 const KEPT: usize = 4;
 /// Every list of desired LRPs and of instances, of every version.
-const LISTS: [&str; 12] = [
+const LISTS: [&str; 15] = [
     "v0.9/desired_lrps/list",
     "v0.10/mutable_desired_lrps/list",
     "v0.10/immutable_desired_lrps/list",
@@ -38,6 +42,16 @@ const LISTS: [&str; 12] = [
     "v1/desired_lrp_routing_infos/list",
     "v1/actual_lrp_groups/list",
     "v1/actual_lrps/list",
+    "v1/actual_lrps/list_by_process_guids",
+    "v1.2/desired_lrps/list.r3",
+    "v1.2/actual_lrps/list",
+];
+/// Every list of tasks, of every version.
+const TASK_LISTS: [&str; 4] = [
+    "v0.11/tasks/list",
+    "v1/tasks/list.r1",
+    "v1/tasks/list.r2",
+    "v1/tasks/list.r3",
 ];
 
 fn holds(list: &[u8], text: &str) -> bool {
@@ -45,71 +59,102 @@ fn holds(list: &[u8], text: &str) -> bool {
         .any(|window| window == text.as_bytes())
 }
 
-async fn with_small_pages(kind: Kind) -> Server {
+fn staying() -> impl Iterator<Item = String> {
+    (0..STAYING).map(|number| format!("stays-{number:02}"))
+}
+
+async fn with_small_pages(kind: Kind, units: u32) -> Server {
     let options = Options {
         kind,
-        page_units: Some(2),
+        page_units: Some(units),
         translators: translators(),
         ..Options::default()
     };
     let server = Server::start(options).await;
-    for number in 0..STAYING {
-        desire(
-            &server,
-            proto::DesiredLrp {
-                instances: 1,
-                ..lrp(&format!("stays-{number:02}"))
-            },
-        )
-        .await;
+    for guid in staying() {
+        desire_one(&server, &guid).await;
     }
     server
 }
 
+/// Desires an LRP of one instance.
+async fn desire_one(server: &Server, process_guid: &str) {
+    let one = proto::DesiredLrp {
+        instances: 1,
+        ..lrp(process_guid)
+    };
+    desire(server, one).await;
+}
+
+/// Requests the lists until nothing moves any more. Each list has what stays and what moves.
+async fn assert_complete(server: &Server, lists: &[&str], has_moved: &AtomicBool) {
+    let of_all = proto::ActualLrPsByProcessGuidsRequest {
+        process_guids: staying()
+            .chain(PLACES.map(str::to_owned))
+            .map(String::into_bytes)
+            .collect(),
+    };
+    while !has_moved.load(Ordering::Relaxed) {
+        for list in lists {
+            let request = if list.ends_with("by_process_guids") {
+                of_all.encode_to_vec()
+            } else {
+                Vec::new()
+            };
+            let reply = server.post(&format!("/{list}"), request).await;
+            assert_eq!(reply.status, 200, "{list}: {}", reply.text());
+            for guid in staying() {
+                assert!(holds(&reply.body, &guid), "{list} lacks {guid}");
+            }
+            assert!(
+                PLACES.iter().any(|place| holds(&reply.body, place)),
+                "{list} has neither place"
+            );
+        }
+    }
+}
+
 on_layouts_of_sqlite!(lrp_that_is_desired_before_another_is_removed_is_never_missing);
 async fn lrp_that_is_desired_before_another_is_removed_is_never_missing(kind: Kind) {
-    let server = with_small_pages(kind).await;
-    desire(
-        &server,
-        proto::DesiredLrp {
-            instances: 1,
-            ..lrp(PLACES[0])
-        },
-    )
-    .await;
+    let server = with_small_pages(kind, 2).await;
+    desire_one(&server, PLACES[0]).await;
     let has_moved = AtomicBool::new(false);
     let moving = async {
         for number in 0..MOVES {
-            desire(
-                &server,
-                proto::DesiredLrp {
-                    instances: 1,
-                    ..lrp(PLACES[(number + 1) % 2])
-                },
-            )
-            .await;
+            desire_one(&server, PLACES[(number + 1) % 2]).await;
             assert_eq!(remove(&server, PLACES[number % 2]).await, None);
         }
         has_moved.store(true, Ordering::Relaxed);
     };
-    let listing = async |lists: &[&str]| {
-        while !has_moved.load(Ordering::Relaxed) {
-            for list in lists {
-                let reply = server.post(&format!("/{list}"), []).await;
-                assert_eq!(reply.status, 200, "{list}: {}", reply.text());
-                let staying = (0..STAYING)
-                    .filter(|number| holds(&reply.body, &format!("stays-{number:02}")))
-                    .count();
-                assert_eq!(staying, STAYING, "{list}");
-                assert!(
-                    PLACES.iter().any(|place| holds(&reply.body, place)),
-                    "{list} has the LRP in neither place"
-                );
+    let (first, second) = LISTS.split_at(LISTS.len() / 2);
+    tokio::join!(
+        moving,
+        assert_complete(&server, first, &has_moved),
+        assert_complete(&server, second, &has_moved)
+    );
+}
+
+on_layouts_of_sqlite!(task_that_is_desired_before_another_is_deleted_is_never_missing);
+async fn task_that_is_desired_before_another_is_deleted_is_never_missing(kind: Kind) {
+    let server = with_small_pages(kind, 2).await;
+    for guid in staying().chain([PLACES[0].to_owned()]) {
+        tasks::desire(&server, &guid).await.unwrap();
+    }
+    let has_moved = AtomicBool::new(false);
+    let moving = async {
+        for number in 0..MOVES {
+            tasks::desire(&server, PLACES[(number + 1) % 2])
+                .await
+                .unwrap();
+            for call in ["cancel", "resolving", "delete"] {
+                tasks::by_guid(&server, call, PLACES[number % 2])
+                    .await
+                    .unwrap();
             }
         }
+        has_moved.store(true, Ordering::Relaxed);
     };
-    let (first, second) = LISTS.split_at(LISTS.len() / 2);
-    tokio::join!(moving, listing(first), listing(second));
+    tokio::join!(moving, assert_complete(&server, &TASK_LISTS, &has_moved));
 }
 
 /// How many more lists of several pages may be read now.
@@ -135,9 +180,20 @@ async fn pages(server: &Server) -> Pages {
     }
 }
 
+/// Asserts that a page is the end of a list that was received too slowly.
+#[track_caller]
+fn assert_too_slow(end: &[u8]) {
+    let answer = proto::DesiredLrPsResponse::decode(end).unwrap();
+    let error = answer.error.expect("an error");
+    assert!(
+        String::from_utf8_lossy(&error.message).contains("received too slowly"),
+        "{error:?}"
+    );
+}
+
 #[tokio::test]
 async fn list_that_is_received_too_slowly_ends_with_an_error() {
-    let server = with_small_pages(Kind::Sqlite).await;
+    let server = with_small_pages(Kind::Sqlite, 2).await;
     let mut slow = pages(&server).await;
     assert!(!slow.next().await.expect("the first page").is_empty());
     // The clock goes on as soon as nothing else can.
@@ -150,23 +206,52 @@ async fn list_that_is_received_too_slowly_ends_with_an_error() {
     let (received, ()) = tokio::join!(slow.wait_for(receipt), client);
     received.expect("the client has the page");
     tokio::time::resume();
-    let end = slow.next().await.expect("an error");
-    let error = proto::DesiredLrPsResponse::decode(&end[..])
-        .unwrap()
-        .error
-        .expect("an error");
-    assert!(
-        String::from_utf8_lossy(&error.message).contains("received too slowly"),
-        "{error:?}"
-    );
+    assert_too_slow(&slow.next().await.expect("an error"));
     assert_eq!(slow.next().await, None);
+}
+
+#[tokio::test]
+async fn list_that_takes_too_long_in_all_ends_with_an_error() {
+    let server = with_small_pages(Kind::Sqlite, 1).await;
+    let mut slow = pages(&server).await;
+    let mut end = Vec::new();
+    let mut received = 0;
+    while let Some(page) = slow.next().await {
+        received += 1;
+        end = page;
+        tokio::time::pause();
+        slow.wait_for(tokio::time::advance(PAUSE)).await;
+        tokio::time::resume();
+    }
+    assert!(received <= STAYING, "the list has all of its pages");
+    assert_too_slow(&end);
+    assert_eq!(free_readers(&server), KEPT);
+}
+
+#[tokio::test]
+async fn list_that_gets_no_reader_is_answered_with_503() {
+    let server = with_small_pages(Kind::Sqlite, 2).await;
+    let kept: Vec<_> = std::iter::from_fn(|| server.store.try_keep_reader()).collect();
+    let waiting = server.post("/v1/desired_lrps/list.r3", []);
+    let mut waiting = std::pin::pin!(waiting);
+    // Native calls are answered meanwhile, so the list has read its first page and waits.
+    tokio::select! {
+        biased;
+        reply = &mut waiting => panic!("it was answered: {}", reply.status),
+        _ = crate::api::get(&server, "stays-00") => {}
+    }
+    tokio::time::pause();
+    let reply = waiting.await;
+    assert_eq!(reply.status, 503);
+    assert!(reply.header("retry-after").parse::<u32>().unwrap() >= 1);
+    drop(kept);
 }
 
 /// Goal: slow clients of lists keep neither others from reading nor a migration from its cut-over
 /// for longer than a list may take.
 #[tokio::test(flavor = "multi_thread")]
 async fn lists_leave_readers_to_others_and_delay_a_cut_over_until_they_end() {
-    let server = with_small_pages(Kind::Sqlite).await;
+    let server = with_small_pages(Kind::Sqlite, 2).await;
     let kept: Vec<_> = std::iter::from_fn(|| server.store.try_keep_reader()).collect();
     let server = Arc::new(server);
     let waiting = tokio::spawn({

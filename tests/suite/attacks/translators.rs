@@ -20,25 +20,28 @@ use crate::harness::modules;
 use crate::harness::server::{Options, Server};
 use crate::translators::{desire_native, list_native};
 
-/// A host whose only translator is the hostile one.
+/// A host with the hostile translator beside those of all versions, which are newer.
 async fn hostile(kind: Kind) -> Server {
-    let translator: Arc<dyn Translate> =
-        modules::translator("hostile-translator", &modules::sandbox());
+    let mut translators = modules::translators();
+    translators.push(modules::translator(
+        "hostile-translator",
+        &modules::sandbox(),
+    ));
     Server::start(Options {
         kind,
-        translators: vec![translator],
+        translators,
         ..Options::default()
     })
     .await
 }
 
-on_each_database!(flood_of_translated_calls_does_not_delay_native_ones);
-/// Goal: clients of an old version cannot keep native ones from being answered, whatever their
-/// translator does, and what it does ends with its client. Method: many lists through a translator
-/// that never returns, each with a page of the database open. No call of a native client waits
-/// until one of them is stopped; those that find no place get 503; when the clients have gone,
-/// others are served at once.
-async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
+on_each_database!(flood_of_translated_calls_delays_neither_native_nor_newer_ones);
+/// Goal: clients of an old version cannot keep those of newer ones from being answered, whatever
+/// their translator does, and what it does ends with its client. Method: many lists through a
+/// translator that never returns, each with a page of the database open. No call of a native client
+/// waits until one of them is stopped; those that find no place get 503, while clients of newer
+/// versions get their lists; when the clients have gone, others are served at once.
+async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Kind) {
     let server = Arc::new(hostile(kind).await);
     let mut flood = tokio::task::JoinSet::new();
     for _ in 0..64 {
@@ -55,6 +58,15 @@ async fn flood_of_translated_calls_does_not_delay_native_ones(kind: Kind) {
         (503, "5"),
         "the native calls came first"
     );
+    for newer in [
+        "/v0.9/desired_lrps/list",
+        "/v0.10/mutable_desired_lrps/list",
+        "/v1/desired_lrps/list.r2",
+        "/v1.2/desired_lrps/list.r3",
+    ] {
+        let reply = server.post(newer, []).await;
+        assert_eq!(reply.status, 200, "{newer}: {}", reply.text());
+    }
     flood.shutdown().await;
     let reply = server.post("/v1.2-hostile/once", []).await;
     assert!(

@@ -14,7 +14,7 @@ use crate::harness::server::{NOW_NS, Server};
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// Runs convergence with these cells. Returns its counts and the changes published meanwhile.
-async fn converge(
+pub(super) async fn converge(
     server: &Server,
     cells: &[&str],
     subscription: &mut Subscription,
@@ -41,7 +41,7 @@ fn assert_converged((counts, changes): &(LrpCounts, Vec<String>)) {
     assert_eq!(*changes, Vec::<String>::new());
 }
 
-async fn fresh(server: &Server, domain: &str, ttl_s: u32) {
+pub(super) async fn fresh(server: &Server, domain: &str, ttl_s: u32) {
     let request = proto::UpsertDomainRequest {
         domain: domain.into(),
         ttl: ttl_s,
@@ -61,7 +61,7 @@ async fn start(server: &Server, index: i32, name: &str) {
     );
 }
 
-async fn removed(server: &Server) {
+pub(super) async fn removed(server: &Server) {
     let request = proto::RemoveDesiredLrpRequest {
         process_guid: b"guid".to_vec(),
     };
@@ -72,7 +72,7 @@ async fn removed(server: &Server) {
     );
 }
 
-async fn scaled(server: &Server, instances: i32) {
+pub(super) async fn scaled(server: &Server, instances: i32) {
     let update = proto::DesiredLrpUpdate {
         instances: Some(instances),
         ..Default::default()
@@ -309,6 +309,6 @@ async fn update_and_removal_publish_a_change_for_every_instance(kind: Kind) {
     );
 }
 
-fn cell(name: &str) -> String {
+pub(super) fn cell(name: &str) -> String {
     String::from_utf8(lrps::instance(name).unwrap().cell_id).unwrap()
 }

@@ -30,6 +30,20 @@ async fn with_an_archive(kind: Kind) -> (Installation, Vec<proto::ArchivedLrpDef
     (installation, definitions)
 }
 
+/// An LRP whose one instance runs version 1 and waits for a cell with version 2.
+async fn with_a_pending_update(host: &Host) {
+    desire_version_1(host).await;
+    update_on(host, scaled_to(1)).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0"))
+        .await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0"))
+        .await;
+    update_on(host, to(definition("version-2"))).await;
+    while super::down::status_of(host).await.waiting == 0 {
+        crate::harness::pause().await;
+    }
+}
+
 async fn roll_back_on(host: &Host, id: &str) {
     let request = proto::RollbackDesiredLrpRequest {
         process_guid: b"guid".to_vec(),
@@ -98,20 +112,36 @@ async fn definition_that_cannot_be_read_is_quarantined_on_the_way_down_and_resto
     assert!(host.terminate().success());
 }
 
+on_each_database!(instance_may_run_without_being_routable_for_as_long_as_configured);
+async fn instance_may_run_without_being_routable_for_as_long_as_configured(kind: Kind) {
+    let installation =
+        Installation::new(&modules::modules(), kind).set("update_routable_timeout", "10ms");
+    let host = installation.serve();
+    with_a_pending_update(&host).await;
+    let unroutable = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(0, "new-0")
+    };
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "new-0"))
+        .await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &unroutable)
+        .await;
+    let reason = loop {
+        let status = super::down::status_of(&host).await;
+        if status.failing > 0 {
+            break text(&status.halt_reason);
+        }
+        crate::harness::pause().await;
+    };
+    assert_eq!(reason, "the instance runs and is not routable");
+    assert!(host.terminate().success());
+}
+
 on_each_database!(halt_of_an_update_and_its_end_are_logged);
 async fn halt_of_an_update_and_its_end_are_logged(kind: Kind) {
     let installation = Installation::new(&modules::modules(), kind).set("session_name", "bbs");
     let mut host = Host::start(installation.command(&["serve"]), "bbs.started");
-    desire_version_1(&host).await;
-    update_on(&host, scaled_to(1)).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0"))
-        .await;
-    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0"))
-        .await;
-    update_on(&host, to(definition("version-2"))).await;
-    while super::down::status_of(&host).await.waiting == 0 {
-        crate::harness::pause().await;
-    }
+    with_a_pending_update(&host).await;
     for name in ["new-0", "new-1", "new-2"] {
         host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, name))
             .await;

@@ -2,6 +2,9 @@
 //! password, a client without TLS has to encrypt it with the server's key, and over a Unix socket
 //! it sends it as it is.
 
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection, MySqlConnection};
+
 use crate::harness::database::TestDatabase;
 use crate::harness::engine::{Engine, PASSWORD, USER};
 use crate::harness::on_each::on_one_server;
@@ -30,6 +33,32 @@ async fn restarted_server_is_logged_in_to_without_tls() {
         tokio::task::yield_now().await;
     }
     assert!(host.terminate().success());
+}
+
+on_one_server!(
+    host_serves_on_after_the_server_has_forgotten_the_password,
+    mysql
+);
+/// Method: all sessions but the one that renews the lease end, as after some seconds without a
+/// call, so that the next calls log in.
+async fn host_serves_on_after_the_server_has_forgotten_the_password() {
+    let (engine, database) = started_anew().await;
+    let host = Installation::on(database.clone(), &modules::modules()).serve();
+    upsert_domain(host.address, "before").await.unwrap();
+    let administrator = MySqlConnectOptions::new()
+        .socket(engine.folder().join("socket"))
+        .username("root");
+    let mut administrator = MySqlConnection::connect_with(&administrator).await.unwrap();
+    let flush = sqlx::raw_sql("FLUSH PRIVILEGES");
+    flush.execute(&mut administrator).await.unwrap();
+    database.end_sessions();
+    for number in 0..8 {
+        upsert_domain(host.address, &format!("after-{number}"))
+            .await
+            .unwrap();
+    }
+    assert!(host.terminate().success());
+    drop(engine);
 }
 
 on_one_server!(restarted_server_is_logged_in_to_over_its_unix_socket, mysql);

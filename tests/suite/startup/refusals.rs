@@ -117,11 +117,16 @@ async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) 
             &format!("UPDATE tasks SET record_version = {record_version} WHERE {one}"),
         )
         .await;
-        for arguments in [&["serve"][..], &down] {
+        let wanted = format!("table tasks has records of version {record_version}{reason}");
+        for arguments in [&["serve"][..], &down, &["migrate", "plan"]] {
             let message = refused(&installation, arguments).await;
-            let wanted = format!("table tasks has records of version {record_version}{reason}");
-            assert!(message.contains(&wanted), "{message}");
+            assert!(message.contains(&wanted), "{arguments:?}: {message}");
         }
+        let status = installation.succeed(&["migrate", "status"]);
+        assert!(
+            status.contains(&format!("`bbs serve` refuses: {wanted}")),
+            "{status}"
+        );
     }
     execute(
         &opened,

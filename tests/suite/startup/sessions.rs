@@ -1,9 +1,13 @@
 //! Settings and limits of a server's sessions: what a host sets itself, what it does not use up,
 //! and which errors it repeats a transaction for.
 
+use std::collections::BTreeSet;
+
 use bbs::testing::database::{Address, Database, is_repeatable, sql};
+use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
 
 use crate::harness::database::{TestDatabase, execute, on_each_server, texts};
+use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::proxy::Proxy;
@@ -82,6 +86,42 @@ async fn prepared_statements_stay_below_the_limit_of_the_server(kind: Kind) {
         });
         futures_util::future::try_join_all(calls).await.unwrap();
     }
+    assert!(host.terminate().success());
+}
+
+on_each_mysql!(host_keeps_its_lock_while_others_use_all_prepared_statements);
+/// Method: another session prepares statements until the server accepts no more, for as long as
+/// the lease lasts.
+async fn host_keeps_its_lock_while_others_use_all_prepared_statements(kind: Kind) {
+    let engine = kind.own_engine_with(&["--max-prepared-stmt-count=200"]);
+    let database = TestDatabase::on(kind, engine.address());
+    let host = host(&database, "one").serve();
+    upsert_domain(host.address, "before").await.unwrap();
+    let server = format!("mysql://{USER}:{PASSWORD}@{}", engine.address());
+    let mut other = MySqlConnection::connect(&format!("{server}/{}", database.name()))
+        .await
+        .unwrap();
+    let mut prepared = 0;
+    let refusal = loop {
+        let prepare = format!("PREPARE s{prepared} FROM 'SELECT 1'");
+        match sqlx::raw_sql(AssertSqlSafe(prepare))
+            .execute(&mut other)
+            .await
+        {
+            Ok(_) => prepared += 1,
+            Err(refusal) => break refusal.to_string(),
+        }
+    };
+    assert!(refusal.contains("max_prepared_stmt_count"), "{refusal}");
+    let mut renewals = BTreeSet::new();
+    while renewals.len() < 4 {
+        let renewed = sqlx::raw_sql("SELECT CAST(beat AS CHAR) FROM bbs_lease");
+        let row = renewed.fetch_one(&mut other).await.unwrap();
+        renewals.insert(row.get::<String, _>(0));
+        crate::harness::pause().await;
+    }
+    other.close().await.unwrap();
+    upsert_domain(host.address, "after").await.unwrap();
     assert!(host.terminate().success());
 }
 
@@ -234,39 +274,78 @@ async fn group_replication_with_several_primaries_is_refused_by_name() {
     Installation::on(database, &modules::modules()).succeed(&["migrate", "up"]);
 }
 
-on_each_mysql!(tables_get_the_collation_of_those_that_are_there);
-/// Method: another collation of the database than that of its tables, as after an upgrade of the
-/// server.
-async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    let opened = database.open().await;
-    execute(
-        &opened,
-        &format!(
-            "ALTER DATABASE {} COLLATE utf8mb4_unicode_520_ci",
-            database.name()
-        ),
-    )
-    .await;
-    // Tables whose texts are compared with literals alone.
-    let collations = "SELECT DISTINCT CAST(table_collation AS CHAR) FROM information_schema.tables \
-         WHERE table_schema = DATABASE() AND table_name NOT IN ('bbs_fence', 'bbs_lease', 'bbs_key_rotation')";
-    let before = texts(&opened, collations).await;
-    assert!(
-        before.len() == 1 && before[0] != "utf8mb4_unicode_520_ci",
-        "{before:?}"
-    );
-    let installation = Installation::on(database.clone(), &modules::modules());
-    for arguments in [
-        &["migrate", "up"][..],
-        &["migrate", "down", "--to", &OLDEST.to_string()],
-        &["migrate", "up"],
-    ] {
-        installation.succeed(arguments);
-        assert_eq!(texts(&opened, collations).await, before, "{arguments:?}");
+/// Collations of a database's tables, and of the database itself, as an upgrade of the server or a
+/// restore leaves them.
+const COLLATIONS: [[&str; 2]; 4] = [
+    ["utf8mb4_general_ci", "utf8mb4_unicode_520_ci"],
+    ["utf8mb4_general_ci", "utf8mb3_general_ci"],
+    ["utf8mb3_general_ci", "utf8mb4_general_ci"],
+    ["utf8mb4_bin", "utf8mb4_general_ci"],
+];
+/// LRPs of the tables in `utf8mb4_bin`, which are one in the other collations.
+const DIFFERENT_IN_CASE: &str = "('Guid-Aa', 'guid-aA')";
+
+/// Writes the fixture, as far as the character set of the tables has its characters.
+async fn write_in_collation(database: &TestDatabase, opened: &Database, collation: &str) {
+    fixture::write_to(database).await;
+    let (character_set, _) = collation.split_once('_').expect("a character set");
+    if character_set != "utf8mb4" {
+        for texts in [
+            "actual_lrps SET crash_reason = '', placement_error = ''",
+            "tasks SET failure_reason = '', result = '', rejection_reason = ''",
+        ] {
+            execute(opened, &format!("UPDATE {texts}")).await;
+        }
     }
-    opened.close().await;
+    let names = "SELECT table_name FROM information_schema.tables WHERE table_schema = DATABASE()";
+    for table in texts(opened, names).await {
+        let convert = "CONVERT TO CHARACTER SET";
+        execute(
+            opened,
+            &format!("ALTER TABLE {table} {convert} {character_set} COLLATE {collation}"),
+        )
+        .await;
+    }
+    if collation == "utf8mb4_bin" {
+        for guid in ["Guid-Aa", "guid-aA"] {
+            let rename = format!(
+                "UPDATE desired_lrps SET process_guid = '{guid}' \
+                 WHERE process_guid NOT IN {DIFFERENT_IN_CASE} LIMIT 1"
+            );
+            execute(opened, &rename).await;
+        }
+    }
+}
+
+on_each_mysql!(tables_get_the_collation_of_those_that_are_there);
+async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
+    for [tables, own] in COLLATIONS {
+        let database = TestDatabase::new(kind);
+        let opened = database.open().await;
+        write_in_collation(&database, &opened, tables).await;
+        let name = database.name();
+        execute(&opened, &format!("ALTER DATABASE {name} COLLATE {own}")).await;
+        // Tables whose texts are compared with literals alone.
+        let collations = "SELECT DISTINCT CAST(table_collation AS CHAR) FROM \
+             information_schema.tables WHERE table_schema = DATABASE() AND table_name NOT IN \
+             ('bbs_fence', 'bbs_lease', 'bbs_key_rotation')";
+        let installation = Installation::on(database.clone(), &modules::modules());
+        for arguments in [
+            &["migrate", "up"][..],
+            &["migrate", "down", "--to", &OLDEST.to_string()],
+            &["migrate", "up"],
+        ] {
+            installation.succeed(arguments);
+            assert_eq!(texts(&opened, collations).await, [tables], "{arguments:?}");
+        }
+        if tables == "utf8mb4_bin" {
+            let query = format!(
+                "SELECT COUNT(*) FROM desired_lrps WHERE process_guid IN {DIFFERENT_IN_CASE}"
+            );
+            assert_eq!(texts(&opened, &query).await, ["2"]);
+        }
+        opened.close().await;
+    }
 }
 
 on_each_server!(host_that_is_stopped_as_it_begins_to_serve_waits_for_no_connection);

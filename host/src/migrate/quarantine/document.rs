@@ -309,3 +309,64 @@ fn parsed(json: &Json, column: &Column, keyring: &Keyring) -> Result<OwnedValue,
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn table() -> Table {
+        Table::new("things")
+            .column(Column::varchar("guid", 9))
+            .column(Column::big_integer("number").nullable())
+            .column(Column::boolean("flag"))
+            .column(Column::long_text("secret").sealed())
+            .primary_key(["guid"])
+    }
+
+    fn values() -> impl Strategy<Value = Json> {
+        let text = prop_oneof![".{0,8}", "[0-9a-f]{0,8}", "u"];
+        let leaf = prop_oneof![
+            Just(Json::Null),
+            any::<bool>().prop_map(Json::from),
+            any::<i64>().prop_map(Json::from),
+            any::<f64>().prop_map(Json::from),
+            text.prop_map(Json::from),
+        ];
+        leaf.prop_recursive(3, 8, 3, |inner| {
+            let name = prop_oneof![Just(SEALED.to_owned()), Just(HEX.to_owned()), ".{0,4}"];
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Json::from),
+                prop::collection::btree_map(name, inner, 0..3)
+                    .prop_map(|members| Json::Object(members.into_iter().collect())),
+            ]
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn arbitrary_documents_correct_a_unit_or_are_refused(
+            rows in prop::collection::vec(
+                prop::collection::btree_map(
+                    prop_oneof![Just("guid"), Just("number"), Just("flag"), Just("secret"), Just("other")],
+                    values(),
+                    0..6,
+                ),
+                0..3,
+            ),
+        ) {
+            let keyring = Keyring::new([("a", "one")], "a").unwrap();
+            let layout = Layout { tables: [("things".to_owned(), table())].into() };
+            let before = UnitBatch {
+                units: vec![UnitKey::text("u")],
+                tables: [("things".to_owned(), TableBuilder::new(&table().columns).finish(vec![0, 0]))].into(),
+            };
+            let text = json!({ "unit": "u", "table": "things", "from": 1, "tables": { "things": rows } }).to_string();
+            let document: QuarantineDocument = serde_json::from_str(&text).unwrap();
+            if let Ok(unit) = document.corrected(&before, &layout, &keyring, Dialect::Sqlite) {
+                prop_assert_eq!(unit.tables["things"].count(), rows.len());
+            }
+        }
+    }
+}

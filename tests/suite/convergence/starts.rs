@@ -1,0 +1,196 @@
+//! Containers that start without a claim, as after the loss of their records, are changed by
+//! convergence, cells and evacuations as those that claimed their instance.
+
+use bbs::testing::events::Subscription;
+use bbs_proto::prost::Message;
+
+use super::layouts::{cell, converge, fresh, removed, scaled};
+use crate::api::actual_lrps::{self as lrps, call_error, published, subscribe};
+use crate::api::evacuation::{self, KEPT, evacuate};
+use crate::harness::database::{Kind, on_each_database};
+use crate::harness::server::Server;
+
+/// How the container of the first instance starts.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    AfterClaim,
+    WithoutClaim,
+}
+
+/// The instance at index 0, whose container on cell `a` has started, and the changes published
+/// since.
+struct Started {
+    server: Server,
+    subscription: Subscription,
+    changes: Vec<String>,
+}
+
+impl Started {
+    async fn new(kind: Kind, start: Start) -> Self {
+        let server = lrps::with_two_unclaimed(kind).await;
+        scaled(&server, 1).await;
+        if let Start::AfterClaim = start {
+            let claim = lrps::claim(0, "a");
+            assert_eq!(call_error(&server, lrps::CLAIM, &claim).await, None);
+        }
+        let call = lrps::start(0, "a");
+        assert_eq!(call_error(&server, lrps::START, &call).await, None);
+        Self {
+            subscription: subscribe(&server),
+            server,
+            changes: Vec::new(),
+        }
+    }
+
+    /// Runs convergence with these cells.
+    async fn converge(&mut self, cells: &[&str]) {
+        let cells: Vec<_> = cells.iter().map(|name| cell(name)).collect();
+        let cells: Vec<_> = cells.iter().map(String::as_str).collect();
+        let (counts, changes) = converge(&self.server, &cells, &mut self.subscription).await;
+        assert_eq!(counts.failed, 0);
+        self.changes.extend(changes);
+    }
+
+    async fn call(&mut self, path: &str, request: &impl Message) {
+        assert_eq!(
+            call_error(&self.server, path, request).await,
+            None,
+            "{path}"
+        );
+        let changes = published(&self.server, &mut self.subscription).await;
+        self.changes.extend(changes);
+    }
+
+    async fn claim_and_start(&mut self, name: &str) {
+        self.call(lrps::CLAIM, &lrps::claim(0, name)).await;
+        self.call(lrps::START, &lrps::start(0, name)).await;
+    }
+
+    async fn evacuate(&mut self) {
+        let request = evacuation::running(0, "a");
+        let answer = evacuate(&self.server, evacuation::RUNNING, &request).await;
+        assert_eq!(answer, KEPT);
+        let changes = published(&self.server, &mut self.subscription).await;
+        self.changes.extend(changes);
+    }
+}
+
+/// Asserts the changes of a container that started in each way.
+macro_rules! assert_changes {
+    ($kind:expr, $started:ident => $steps:block, $expected:expr) => {
+        for start in [Start::AfterClaim, Start::WithoutClaim] {
+            let mut $started = Started::new($kind, start).await;
+            $steps
+            assert_eq!($started.changes, $expected, "{start:?}");
+        }
+    };
+}
+
+const BECOMES_SUSPECT: &str = "0:RUNNING:a -> 0:UNCLAIMED:+2:RUNNING:a";
+const EVACUATES: &str = "0:RUNNING:a -> 0:UNCLAIMED:+1:RUNNING:a";
+
+on_each_database!(cell_of_a_suspect_container_returns_while_another_is_claimed);
+async fn cell_of_a_suspect_container_returns_while_another_is_claimed(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["c"]).await;
+        started.call(lrps::CLAIM, &lrps::claim(0, "b")).await;
+        started.converge(&["a", "b"]).await;
+        started.converge(&["a", "b"]).await;
+    }, [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
+        "0:CLAIMED:b+2:RUNNING:a -> 0:RUNNING:a",
+    ]);
+}
+
+on_each_database!(cells_of_a_suspect_container_and_of_its_replacement_are_absent);
+async fn cells_of_a_suspect_container_and_of_its_replacement_are_absent(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["c"]).await;
+        started.call(lrps::CLAIM, &lrps::claim(0, "b")).await;
+        started.converge(&["c"]).await;
+        started.converge(&["c"]).await;
+    }, [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
+        "0:CLAIMED:b+2:RUNNING:a -> 0:UNCLAIMED:+2:RUNNING:a",
+    ]);
+}
+
+on_each_database!(replacement_of_a_suspect_container_starts);
+async fn replacement_of_a_suspect_container_starts(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["b"]).await;
+        started.claim_and_start("b").await;
+        started.converge(&["b"]).await;
+    }, [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
+        "0:CLAIMED:b+2:RUNNING:a -> 0:RUNNING:b",
+    ]);
+}
+
+on_each_database!(suspect_container_and_its_replacement_both_run);
+/// Method: the replacement is started by SQL; the call of its cell would remove the suspect.
+async fn suspect_container_and_its_replacement_both_run(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["b"]).await;
+        let starts = "UPDATE actual_lrps SET state = 'RUNNING', instance_guid = 'b', \
+             cell_id = 'cell-b', net_info = (SELECT net_info FROM (SELECT net_info FROM \
+             actual_lrps WHERE presence = 2) suspect) WHERE presence = 0";
+        started.server.sql(starts).await;
+        started.converge(&["b"]).await;
+    }, [BECOMES_SUSPECT, "0:RUNNING:b+2:RUNNING:a -> 0:RUNNING:b"]);
+}
+
+on_each_database!(suspect_container_crashes);
+async fn suspect_container_crashes(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["c"]).await;
+        started.call(lrps::CRASH, &lrps::crash(0, "a")).await;
+    }, [BECOMES_SUSPECT, "0:UNCLAIMED:+2:RUNNING:a -> 0:UNCLAIMED: crash"]);
+}
+
+on_each_database!(suspect_container_is_evacuated);
+async fn suspect_container_is_evacuated(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["c"]).await;
+        started.evacuate().await;
+    }, [BECOMES_SUSPECT, "0:UNCLAIMED:+2:RUNNING:a -> 0:UNCLAIMED:+1:RUNNING:a"]);
+}
+
+on_each_database!(cell_of_an_evacuating_container_leaves);
+async fn cell_of_an_evacuating_container_leaves(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.evacuate().await;
+        started.converge(&["a"]).await;
+        started.converge(&["c"]).await;
+    }, [EVACUATES, "0:UNCLAIMED:+1:RUNNING:a -> 0:UNCLAIMED:"]);
+}
+
+on_each_database!(replacement_of_an_evacuating_container_starts);
+async fn replacement_of_an_evacuating_container_starts(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.evacuate().await;
+        started.claim_and_start("b").await;
+    }, [
+        EVACUATES,
+        "0:UNCLAIMED:+1:RUNNING:a -> 0:CLAIMED:b+1:RUNNING:a",
+        "0:CLAIMED:b+1:RUNNING:a -> 0:RUNNING:b",
+    ]);
+}
+
+on_each_database!(suspect_orphan_is_removed_in_a_fresh_domain_alone);
+async fn suspect_orphan_is_removed_in_a_fresh_domain_alone(kind: Kind) {
+    assert_changes!(kind, started => {
+        started.converge(&["c"]).await;
+        removed(&started.server).await;
+        started.converge(&["c"]).await;
+        fresh(&started.server, "domain", 100).await;
+        started.converge(&["c"]).await;
+    }, [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 2:RUNNING:a",
+        "2:RUNNING:a -> ",
+    ]);
+}
