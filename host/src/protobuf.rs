@@ -1,12 +1,13 @@
 //! The encoding of protobuf messages: counts the elements of a message before it is decoded,
-//! because an empty submessage takes two encoded bytes and hundreds decoded. Decoding itself is
-//! `prost`'s.
+//! because an empty submessage takes two encoded bytes and hundreds decoded. And splits a field
+//! from a message without decoding it. Decoding itself is `prost`'s.
 //!
 //! Before a message is decoded, its type is known, so that a text is one element, whatever it
 //! contains. The bound of a message of unknown type takes content for a message or for a text,
 //! whichever has more elements.
 
-use bbs_proto::prost::Name;
+use bbs_proto::prost::encoding::{self, DecodeContext, WireType};
+use bbs_proto::prost::{DecodeError, Name};
 use bbs_proto::shapes::{FieldShape, MessageShape, shape_of};
 
 /// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a
@@ -67,6 +68,37 @@ fn count(
         }
     }
     Some(())
+}
+
+/// Splits an encoded message into the message without the fields of a number, and these fields as
+/// they are; `None` if it has none of them.
+///
+/// # Errors
+/// The bytes are not a message.
+pub fn split_field(
+    message: Vec<u8>,
+    number: u32,
+) -> Result<(Vec<u8>, Option<Vec<u8>>), DecodeError> {
+    let mut others = Vec::new();
+    let mut fields = Vec::new();
+    // Up to here the message is in one of the two.
+    let mut copied = 0;
+    let mut rest = &message[..];
+    while !rest.is_empty() {
+        let at = message.len() - rest.len();
+        let (found, wire_type): (u32, WireType) = encoding::decode_key(&mut rest)?;
+        encoding::skip_field(wire_type, found, &mut rest, DecodeContext::default())?;
+        if found == number {
+            others.extend_from_slice(&message[copied..at]);
+            copied = message.len() - rest.len();
+            fields.extend_from_slice(&message[at..copied]);
+        }
+    }
+    if copied == 0 {
+        return Ok((message, None));
+    }
+    others.extend_from_slice(&message[copied..]);
+    Ok((others, Some(fields)))
 }
 
 /// The wire type of content with a length.

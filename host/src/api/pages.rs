@@ -8,12 +8,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_modules::translate::TranslateError;
-use bytes::Buf;
-use prost::encoding::{DecodeContext, WireType, decode_key, skip_field};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::run::{Extent, Run, RunError, or_abandoned};
 use super::{Answer, Api, CallTarget, Request, errors};
+use crate::protobuf::split_field;
 use crate::store::{KeptReader, Key, Reader};
 
 /// The number of the error field of every response message.
@@ -177,35 +176,11 @@ impl Pages {
 
 /// Splits an encoded answer into the answer without its error field and the encoded error.
 fn split_error(answer: Vec<u8>) -> Result<(Vec<u8>, Option<Vec<u8>>), TranslateError> {
-    let mut data = Vec::new();
-    let mut error = Vec::new();
-    // Up to here the answer is in one of the two.
-    let mut copied = 0;
-    let mut rest = &answer[..];
-    while rest.has_remaining() {
-        let at = answer.len() - rest.len();
-        let number = skip_one_field(&mut rest).map_err(|error| {
-            TranslateError::new(format!(
-                "{error}: the answer of a translator is not a protobuf message; correct the translator"
-            ))
-        })?;
-        if number == ERROR_FIELD {
-            data.extend_from_slice(&answer[copied..at]);
-            copied = answer.len() - rest.len();
-            error.extend_from_slice(&answer[at..copied]);
-        }
-    }
-    if copied == 0 {
-        return Ok((answer, None));
-    }
-    data.extend_from_slice(&answer[copied..]);
-    Ok((data, Some(error)))
-}
-
-fn skip_one_field(rest: &mut &[u8]) -> Result<u32, prost::DecodeError> {
-    let (number, wire_type): (u32, WireType) = decode_key(rest)?;
-    skip_field(wire_type, number, rest, DecodeContext::default())?;
-    Ok(number)
+    split_field(answer, ERROR_FIELD).map_err(|error| {
+        TranslateError::new(format!(
+            "{error}: the answer of a translator is not a protobuf message; correct the translator"
+        ))
+    })
 }
 
 #[cfg(test)]
