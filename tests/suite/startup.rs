@@ -15,8 +15,11 @@ mod wrong_keys;
 use std::process::Output;
 
 use serde_json::Value;
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection, MySqlConnection};
 
 use crate::harness::database::Kind;
+use crate::harness::engine::Engine;
 use crate::harness::fixture;
 use crate::harness::host::Installation;
 use crate::harness::modules;
@@ -51,6 +54,16 @@ fn fail(installation: &Installation, arguments: &[&str]) -> String {
 fn status(installation: &Installation) -> Value {
     serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"]))
         .expect("status prints JSON")
+}
+
+/// A connection to MySQL as its administrator.
+async fn administrator(engine: &Engine) -> MySqlConnection {
+    let options = MySqlConnectOptions::new()
+        .socket(engine.folder().join("socket"))
+        .username("root");
+    MySqlConnection::connect_with(&options)
+        .await
+        .expect("the administrator has no password")
 }
 
 /// An installation on a database that Diego's BBS wrote and no host has opened.

@@ -197,7 +197,9 @@ async fn reload_that_costs_too_much_to_compile_leaves_no_work_behind() {
         &values_over_branches(4_000, 2_000),
         true,
     );
-    let output = tokio::task::spawn_blocking(move || installation.run(&["module", "reload"]))
+    let reload = installation.command(&["module", "reload"]);
+    let output = tokio::process::Command::from(reload)
+        .output()
         .await
         .unwrap();
     let error = String::from_utf8_lossy(&output.stderr);

@@ -2,11 +2,8 @@
 //! password, a client without TLS has to encrypt it with the server's key, and over a Unix socket
 //! it sends it as it is.
 
-use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{Connection, MySqlConnection};
-
 use crate::harness::database::TestDatabase;
-use crate::harness::engine::{Engine, PASSWORD, USER};
+use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::on_each::on_one_server;
 use crate::harness::proxy::{Proxy, Rewrite, replace};
 use crate::lock::upsert_domain;
@@ -45,10 +42,7 @@ async fn host_serves_on_after_the_server_has_forgotten_the_password() {
     let (engine, database) = started_anew().await;
     let host = Installation::on(database.clone(), &modules::modules()).serve();
     upsert_domain(host.address, "before").await.unwrap();
-    let administrator = MySqlConnectOptions::new()
-        .socket(engine.folder().join("socket"))
-        .username("root");
-    let mut administrator = MySqlConnection::connect_with(&administrator).await.unwrap();
+    let mut administrator = administrator(&engine).await;
     let flush = sqlx::raw_sql("FLUSH PRIVILEGES");
     flush.execute(&mut administrator).await.unwrap();
     database.end_sessions();

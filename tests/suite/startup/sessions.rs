@@ -4,12 +4,13 @@
 use std::collections::BTreeSet;
 
 use bbs::testing::database::{Address, Database, is_repeatable, sql};
-use sqlx::{AssertSqlSafe, Connection, MySqlConnection, Row};
+use sqlx::{AssertSqlSafe, Row};
 
 use crate::harness::database::{TestDatabase, execute, on_each_server, texts};
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
+use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
 use crate::lock::{host, standby, upsert_domain};
 
@@ -254,12 +255,7 @@ on_one_server!(
     mysql
 );
 async fn group_replication_with_several_primaries_is_refused_by_name() {
-    let replication = |single_primary: &str| {
-        let mode = format!("--loose-group-replication-single-primary-mode={single_primary}");
-        let name = "--loose-group-replication-group-name=6f1b7c1e-30ad-4a0e-9d80-5f3a1f0c2b11";
-        Kind::Mysql.own_engine_with(&["--plugin-load-add=group_replication.so", name, &mode])
-    };
-    let engine = replication("OFF");
+    let engine = with_group_replication(&["--loose-group-replication-single-primary-mode=OFF"]);
     let database = TestDatabase::on(Kind::Mysql, engine.address());
     let installation = Installation::on(database, &modules::modules());
     for arguments in [&["serve"][..], &["migrate", "plan"], &["migrate", "up"]] {
@@ -269,9 +265,53 @@ async fn group_replication_with_several_primaries_is_refused_by_name() {
             "{arguments:?}: {message}"
         );
     }
-    let engine = replication("ON");
+}
+
+fn with_group_replication(arguments: &[&str]) -> Engine {
+    let name = "--loose-group-replication-group-name=6f1b7c1e-30ad-4a0e-9d80-5f3a1f0c2b11";
+    let plugin = "--plugin-load-add=group_replication.so";
+    Kind::Mysql.own_engine_with(&[&[plugin, name], arguments].concat())
+}
+
+on_one_server!(primary_of_a_group_is_migrated_and_served, mysql);
+/// Method: a group of one has the rules of all groups: every table has a primary key, and each
+/// transaction is certified.
+async fn primary_of_a_group_is_migrated_and_served() {
+    let address = format!("--loose-group-replication-local-address={}", free_address());
+    let engine = with_group_replication(&[
+        &address,
+        "--log-bin=binlog",
+        "--server-id=1",
+        "--gtid-mode=ON",
+        "--enforce-gtid-consistency=ON",
+        "--performance-schema=ON",
+        "--loose-group-replication-start-on-boot=OFF",
+    ]);
     let database = TestDatabase::on(Kind::Mysql, engine.address());
-    Installation::on(database, &modules::modules()).succeed(&["migrate", "up"]);
+    fixture::write_to(&database).await;
+    let mut administrator = administrator(&engine).await;
+    for statement in [
+        "SET GLOBAL group_replication_bootstrap_group = ON",
+        "START GROUP_REPLICATION",
+    ] {
+        let started = sqlx::raw_sql(statement).execute(&mut administrator).await;
+        started.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+    let members = "SELECT member_state FROM performance_schema.replication_group_members";
+    let member = async |administrator: &mut MySqlConnection| {
+        let row = sqlx::raw_sql(members).fetch_one(administrator).await;
+        row.unwrap().get::<String, _>(0)
+    };
+    while member(&mut administrator).await != "ONLINE" {
+        crate::harness::pause().await;
+    }
+    let installation = Installation::on(database, &modules::modules());
+    installation.succeed(&["migrate", "up"]);
+    installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
+    let host = installation.serve();
+    upsert_domain(host.address, "member").await.unwrap();
+    assert!(host.terminate().success());
+    assert_eq!(member(&mut administrator).await, "ONLINE");
 }
 
 /// Collations of a database's tables, and of the database itself, as an upgrade of the server or a
