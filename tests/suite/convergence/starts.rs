@@ -57,6 +57,11 @@ impl Started {
             None,
             "{path}"
         );
+        self.record().await;
+    }
+
+    /// Records what was published since the last call.
+    async fn record(&mut self) {
         let changes = published(&self.server, &mut self.subscription).await;
         self.changes.extend(changes);
     }
@@ -70,20 +75,17 @@ impl Started {
         let request = evacuation::running(0, "a");
         let answer = evacuate(&self.server, evacuation::RUNNING, &request).await;
         assert_eq!(answer, KEPT);
-        let changes = published(&self.server, &mut self.subscription).await;
-        self.changes.extend(changes);
+        self.record().await;
     }
 }
 
-/// Asserts the changes of a container that started in each way.
-macro_rules! assert_changes {
-    ($kind:expr, $started:ident => $steps:block, $expected:expr) => {
-        for start in [Start::AfterClaim, Start::WithoutClaim] {
-            let mut $started = Started::new($kind, start).await;
-            $steps
-            assert_eq!($started.changes, $expected, "{start:?}");
-        }
-    };
+/// Asserts the changes of a container that has started, in each of the two ways.
+async fn assert_changes(kind: Kind, expected: &[&str], steps: impl AsyncFn(&mut Started)) {
+    for start in [Start::AfterClaim, Start::WithoutClaim] {
+        let mut started = Started::new(kind, start).await;
+        steps(&mut started).await;
+        assert_eq!(started.changes, expected, "{start:?}");
+    }
 }
 
 const BECOMES_SUSPECT: &str = "0:RUNNING:a -> 0:UNCLAIMED:+2:RUNNING:a";
@@ -91,106 +93,130 @@ const EVACUATES: &str = "0:RUNNING:a -> 0:UNCLAIMED:+1:RUNNING:a";
 
 on_each_database!(cell_of_a_suspect_container_returns_while_another_is_claimed);
 async fn cell_of_a_suspect_container_returns_while_another_is_claimed(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
+        "0:CLAIMED:b+2:RUNNING:a -> 0:RUNNING:a",
+    ];
+    assert_changes(kind, &expected, async |started| {
         started.converge(&["c"]).await;
         started.call(lrps::CLAIM, &lrps::claim(0, "b")).await;
         started.converge(&["a", "b"]).await;
         started.converge(&["a", "b"]).await;
-    }, [
-        BECOMES_SUSPECT,
-        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
-        "0:CLAIMED:b+2:RUNNING:a -> 0:RUNNING:a",
-    ]);
+    })
+    .await;
 }
 
 on_each_database!(cells_of_a_suspect_container_and_of_its_replacement_are_absent);
 async fn cells_of_a_suspect_container_and_of_its_replacement_are_absent(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
+        "0:CLAIMED:b+2:RUNNING:a -> 0:UNCLAIMED:+2:RUNNING:a",
+    ];
+    assert_changes(kind, &expected, async |started| {
         started.converge(&["c"]).await;
         started.call(lrps::CLAIM, &lrps::claim(0, "b")).await;
         started.converge(&["c"]).await;
         started.converge(&["c"]).await;
-    }, [
-        BECOMES_SUSPECT,
-        "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
-        "0:CLAIMED:b+2:RUNNING:a -> 0:UNCLAIMED:+2:RUNNING:a",
-    ]);
+    })
+    .await;
 }
 
 on_each_database!(replacement_of_a_suspect_container_starts);
 async fn replacement_of_a_suspect_container_starts(kind: Kind) {
-    assert_changes!(kind, started => {
-        started.converge(&["b"]).await;
-        started.claim_and_start("b").await;
-        started.converge(&["b"]).await;
-    }, [
+    let expected = [
         BECOMES_SUSPECT,
         "0:UNCLAIMED:+2:RUNNING:a -> 0:CLAIMED:b+2:RUNNING:a",
         "0:CLAIMED:b+2:RUNNING:a -> 0:RUNNING:b",
-    ]);
+    ];
+    assert_changes(kind, &expected, async |started| {
+        started.converge(&["b"]).await;
+        started.claim_and_start("b").await;
+        started.converge(&["b"]).await;
+    })
+    .await;
 }
 
 on_each_database!(suspect_container_and_its_replacement_both_run);
 /// Method: the replacement is started by SQL; the call of its cell would remove the suspect.
 async fn suspect_container_and_its_replacement_both_run(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [BECOMES_SUSPECT, "0:RUNNING:b+2:RUNNING:a -> 0:RUNNING:b"];
+    assert_changes(kind, &expected, async |started| {
         started.converge(&["b"]).await;
         let starts = "UPDATE actual_lrps SET state = 'RUNNING', instance_guid = 'b', \
              cell_id = 'cell-b', net_info = (SELECT net_info FROM (SELECT net_info FROM \
              actual_lrps WHERE presence = 2) suspect) WHERE presence = 0";
         started.server.sql(starts).await;
         started.converge(&["b"]).await;
-    }, [BECOMES_SUSPECT, "0:RUNNING:b+2:RUNNING:a -> 0:RUNNING:b"]);
+    })
+    .await;
 }
 
 on_each_database!(suspect_container_crashes);
 async fn suspect_container_crashes(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:UNCLAIMED: crash",
+    ];
+    assert_changes(kind, &expected, async |started| {
         started.converge(&["c"]).await;
         started.call(lrps::CRASH, &lrps::crash(0, "a")).await;
-    }, [BECOMES_SUSPECT, "0:UNCLAIMED:+2:RUNNING:a -> 0:UNCLAIMED: crash"]);
+    })
+    .await;
 }
 
 on_each_database!(suspect_container_is_evacuated);
 async fn suspect_container_is_evacuated(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 0:UNCLAIMED:+1:RUNNING:a",
+    ];
+    assert_changes(kind, &expected, async |started| {
         started.converge(&["c"]).await;
         started.evacuate().await;
-    }, [BECOMES_SUSPECT, "0:UNCLAIMED:+2:RUNNING:a -> 0:UNCLAIMED:+1:RUNNING:a"]);
+    })
+    .await;
 }
 
 on_each_database!(cell_of_an_evacuating_container_leaves);
 async fn cell_of_an_evacuating_container_leaves(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [EVACUATES, "0:UNCLAIMED:+1:RUNNING:a -> 0:UNCLAIMED:"];
+    assert_changes(kind, &expected, async |started| {
         started.evacuate().await;
         started.converge(&["a"]).await;
         started.converge(&["c"]).await;
-    }, [EVACUATES, "0:UNCLAIMED:+1:RUNNING:a -> 0:UNCLAIMED:"]);
+    })
+    .await;
 }
 
 on_each_database!(replacement_of_an_evacuating_container_starts);
 async fn replacement_of_an_evacuating_container_starts(kind: Kind) {
-    assert_changes!(kind, started => {
-        started.evacuate().await;
-        started.claim_and_start("b").await;
-    }, [
+    let expected = [
         EVACUATES,
         "0:UNCLAIMED:+1:RUNNING:a -> 0:CLAIMED:b+1:RUNNING:a",
         "0:CLAIMED:b+1:RUNNING:a -> 0:RUNNING:b",
-    ]);
+    ];
+    assert_changes(kind, &expected, async |started| {
+        started.evacuate().await;
+        started.claim_and_start("b").await;
+    })
+    .await;
 }
 
 on_each_database!(suspect_orphan_is_removed_in_a_fresh_domain_alone);
 async fn suspect_orphan_is_removed_in_a_fresh_domain_alone(kind: Kind) {
-    assert_changes!(kind, started => {
+    let expected = [
+        BECOMES_SUSPECT,
+        "0:UNCLAIMED:+2:RUNNING:a -> 2:RUNNING:a",
+        "2:RUNNING:a -> ",
+    ];
+    assert_changes(kind, &expected, async |started| {
         started.converge(&["c"]).await;
         removed(&started.server).await;
         started.converge(&["c"]).await;
         fresh(&started.server, "domain", 100).await;
         started.converge(&["c"]).await;
-    }, [
-        BECOMES_SUSPECT,
-        "0:UNCLAIMED:+2:RUNNING:a -> 2:RUNNING:a",
-        "2:RUNNING:a -> ",
-    ]);
+    })
+    .await;
 }

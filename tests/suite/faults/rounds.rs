@@ -148,10 +148,9 @@ async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kin
     };
     let mut load = Load::start(&caller, model, &Aim::default(), settings);
     load.calls(CALLS).await;
-    for _ in 0..3 {
-        block_in_place(|| database.end_sessions());
-        load.calls(CALLS).await;
-    }
+    // Fewer losses than attempts of a call, since one call may meet all of them.
+    block_in_place(|| database.end_sessions());
+    load.calls(CALLS).await;
     block_in_place(|| engine.restart());
     load.calls(5 * CALLS).await;
     let (report, model) = load.stop().await;
