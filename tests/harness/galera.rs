@@ -26,7 +26,7 @@ const AS_PERCONA: Rewrite = Rewrite {
     },
     to_client: |_, _| {},
 };
-/// What a transaction may write, far below the default of 2 GiB.
+/// Most bytes that a transaction may write, far below the default of 2 GiB.
 const WRITE_SET: &str = "--wsrep-max-ws-size=8388608";
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 

@@ -11,26 +11,18 @@ use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::Server;
 
-fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
-    let update = proto::DesiredLrpUpdate {
-        annotation: Some(text.into()),
-        ..Default::default()
-    };
+fn change(update: proto::DesiredLrpUpdate) -> proto::UpdateDesiredLrpRequest {
     proto::UpdateDesiredLrpRequest {
         process_guid: b"guid".to_vec(),
         update: Some(update),
     }
 }
 
-fn scaled(instances: i32) -> proto::UpdateDesiredLrpRequest {
-    let update = proto::DesiredLrpUpdate {
-        instances: Some(instances),
+fn annotate(text: &str) -> proto::UpdateDesiredLrpRequest {
+    change(proto::DesiredLrpUpdate {
+        annotation: Some(text.into()),
         ..Default::default()
-    };
-    proto::UpdateDesiredLrpRequest {
-        process_guid: b"guid".to_vec(),
-        update: Some(update),
-    }
+    })
 }
 
 on_each_server!(locked_row_delays_an_update);
@@ -74,11 +66,16 @@ async fn calls_are_answered_while_their_rows_stay_locked(kind: Kind) {
             .await
             .unwrap();
     }
-    let (update, scale) = (annotate("ours"), scaled(5));
+    let update = annotate("ours");
+    let scale = change(proto::DesiredLrpUpdate {
+        instances: Some(5),
+        ..Default::default()
+    });
     let removal = proto::RemoveDesiredLrpRequest {
         process_guid: b"guid".to_vec(),
     };
-    let (claim, crash) = (claim(0, "a"), crash(0, "a"));
+    let claim = claim(0, "a");
+    let crash = crash(0, "a");
     let answers = tokio::join!(
         server.call("/v1/desired_lrp/update", &update),
         server.call("/v1/desired_lrp/update", &scale),

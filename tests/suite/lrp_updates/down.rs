@@ -106,17 +106,22 @@ async fn desired(host: &Host) -> proto::DesiredLrp {
         .unwrap()
 }
 
+/// Scales the LRP to one instance, whose container starts.
+pub(super) async fn run_one_instance(host: &Host) {
+    update_on(host, scaled_to(1)).await;
+    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0"))
+        .await;
+    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0"))
+        .await;
+}
+
 /// Leaves an update under way, of the one instance that runs `version-2`; `version-1` is in the
 /// archive.
 async fn begin_update_to_version_3(host: &Host) {
     desire_version_1(host).await;
     update_on(host, to(definition("version-2"))).await;
     until_ended(host).await;
-    update_on(host, scaled_to(1)).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0"))
-        .await;
-    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0"))
-        .await;
+    run_one_instance(host).await;
     update_on(
         host,
         to(proto::LrpDefinition {

@@ -6,7 +6,8 @@ use bbs_lens::layout::schema::Sealing;
 use serde_json::json;
 
 use super::down::{
-    BEFORE, change, definitions_of, desire_version_1, scaled_to, until_ended, update_on,
+    BEFORE, change, definitions_of, desire_version_1, run_one_instance, status_of, until_ended,
+    update_on,
 };
 use super::*;
 use crate::harness::database::{execute, on_each_database, texts};
@@ -33,13 +34,9 @@ async fn with_an_archive(kind: Kind) -> (Installation, Vec<proto::ArchivedLrpDef
 /// An LRP whose one instance runs version 1 and waits for a cell with version 2.
 async fn with_a_pending_update(host: &Host) {
     desire_version_1(host).await;
-    update_on(host, scaled_to(1)).await;
-    host.call::<proto::ActualLrpLifecycleResponse>(CLAIM, &claim(0, "old-0"))
-        .await;
-    host.call::<proto::ActualLrpLifecycleResponse>(START, &start(0, "old-0"))
-        .await;
+    run_one_instance(host).await;
     update_on(host, to(definition("version-2"))).await;
-    while super::down::status_of(host).await.waiting == 0 {
+    while status_of(host).await.waiting == 0 {
         crate::harness::pause().await;
     }
 }
@@ -127,7 +124,7 @@ async fn instance_may_run_without_being_routable_for_as_long_as_configured(kind:
     host.call::<proto::ActualLrpLifecycleResponse>(START, &unroutable)
         .await;
     let reason = loop {
-        let status = super::down::status_of(&host).await;
+        let status = status_of(&host).await;
         if status.failing > 0 {
             break text(&status.halt_reason);
         }
