@@ -1,17 +1,19 @@
-//! Bulk insert into one table, by each database's fastest means: `COPY` on PostgreSQL, multi-row
-//! `INSERT` statements on the others. Owns the encoding; the rows arrive complete and sealed.
+//! Bulk insert into one table: statements of many rows, which PostgreSQL receives as one array for
+//! each column. Owns the encoding; the rows arrive complete and sealed.
 
 use std::collections::BTreeMap;
 
-use sea_query::{Alias, Expr, ExprTrait, InsertStatement};
+use sea_query::{Alias, Expr, ExprTrait, Func, InsertStatement, SelectStatement};
+use sqlx::encode::IsNull;
+use sqlx::error::BoxDynError;
+use sqlx::postgres::{PgArgumentBuffer, PgArguments, PgHasArrayType, PgTypeInfo};
 use sqlx::query::Query as SqlxQuery;
-use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, PgConnection, Type};
+use sqlx::{Arguments, AssertSqlSafe, Database as Sqlx, Encode, Postgres, Type};
 
 use bbs_lens::TableRows;
 use bbs_lens::layout::columns::ColumnData;
-use bbs_lens::layout::schema::{Column, ColumnType, Table};
-use bbs_lens::layout::values::Value;
-use tokio::sync::mpsc;
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::layout::values::{Encoding, Value};
 
 use super::errors::RowTooLarge;
 use super::statement::IntoStatement;
@@ -22,8 +24,6 @@ use super::{Dialect, SqlError, Transaction};
 pub const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
-/// Bytes of a `COPY` that are encoded before they are sent.
-const PIECE_BYTES: usize = 256 << 10;
 
 /// The rows of a table, with the columns in its order.
 struct Rows<'a> {
@@ -64,145 +64,20 @@ pub async fn insert(
     );
     // Counts as one query, however many statements it takes.
     let query = tx.query();
-    query.end(match tx.dialect() {
-        Dialect::Postgres => copy(tx, name, &rows).await,
-        Dialect::Sqlite => by_statements(tx, name, &rows, MOST_VALUES_SQLITE).await,
-        Dialect::Mysql => by_statements(tx, name, &rows, MOST_VALUES_MYSQL).await,
-    })
+    query.end(by_statements(tx, name, &rows).await)
 }
 
-async fn copy(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
-    let names: Vec<_> = rows
-        .columns
-        .iter()
-        .map(|(column, _)| quoted(&column.name))
-        .collect();
-    let statement = format!(
-        "COPY {} ({}) FROM STDIN (FORMAT binary)",
-        quoted(table),
-        names.join(", ")
-    );
-    let Inner::Postgres(mut lent) = std::mem::replace(&mut tx.inner, Inner::Lent) else {
-        unreachable!("only PostgreSQL copies")
-    };
-    let (pieces, encoded) = mpsc::channel(1);
-    // In a task of its own, which completes even if the caller is cancelled: on a connection whose
-    // `COPY` was abandoned halfway, the next statement would receive the end of the `COPY` as its
-    // answer.
-    let sending = tokio::spawn(async move {
-        let (connection, busy) = lent.statement();
-        let copied = send(connection, &statement, encoded)
-            .await
-            .inspect(|()| busy.end());
-        (lent, copied)
-    });
-    let encoded = encode_rows(rows, &pieces).await;
-    drop(pieces);
-    let (back, copied) = sending.await.map_err(|_| SqlError::WorkerCrashed)?;
-    tx.inner = Inner::Postgres(back);
-    encoded.and(copied)
-}
-
-/// Encodes and sends pieces in turn, so that the server works on one piece while the next is
-/// encoded.
-async fn encode_rows(rows: &Rows<'_>, pieces: &mpsc::Sender<Piece>) -> Result<(), SqlError> {
-    // Signature, no flags, no header extension.
-    let mut buffer = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0".to_vec();
-    let width =
-        i16::try_from(rows.columns.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
-    for row in 0..rows.count {
-        buffer.extend_from_slice(&width.to_be_bytes());
-        for (at, (column, _)) in rows.columns.iter().enumerate() {
-            encode(&mut buffer, column.kind, rows.value(row, at))?;
-        }
-        if buffer.len() >= PIECE_BYTES {
-            let piece = std::mem::replace(
-                &mut buffer,
-                Vec::with_capacity(PIECE_BYTES + PIECE_BYTES / 4),
-            );
-            // If the receiver is gone, the sending task has failed and returns the error itself.
-            let _ = pieces.send(Piece::Rows(piece)).await;
-        }
-    }
-    buffer.extend_from_slice(&(-1_i16).to_be_bytes());
-    let _ = pieces.send(Piece::Last(buffer)).await;
-    Ok(())
-}
-
-enum Piece {
-    Rows(Vec<u8>),
-    Last(Vec<u8>),
-}
-
-async fn send(
-    connection: &mut PgConnection,
-    statement: &str,
-    mut encoded: mpsc::Receiver<Piece>,
-) -> Result<(), SqlError> {
-    let mut sink = connection.copy_in_raw(statement).await?;
-    while let Some(piece) = encoded.recv().await {
-        match piece {
-            Piece::Rows(rows) => sink.send(rows).await.map(drop)?,
-            Piece::Last(rows) => {
-                sink.send(rows).await?;
-                return sink.finish().await.map(drop);
-            }
-        }
-    }
-    sink.abort("the rows could not be encoded").await
-}
-
-/// Encodes one field of `COPY`'s binary format: its length, then its bytes in the column type's
-/// format.
-fn encode(buffer: &mut Vec<u8>, kind: ColumnType, value: Value<'_>) -> Result<(), SqlError> {
-    match value {
-        Value::Null => buffer.extend_from_slice(&(-1_i32).to_be_bytes()),
-        Value::Boolean(value) => buffer.extend_from_slice(&[0, 0, 0, 1, u8::from(value)]),
-        Value::Integer(number) if kind == ColumnType::Integer => {
-            let number = i32::try_from(number).map_err(|fault| SqlError::Encode(fault.into()))?;
-            buffer.extend_from_slice(&4_i32.to_be_bytes());
-            buffer.extend_from_slice(&number.to_be_bytes());
-        }
-        Value::Integer(number) => {
-            buffer.extend_from_slice(&8_i32.to_be_bytes());
-            buffer.extend_from_slice(&number.to_be_bytes());
-        }
-        Value::Text(bytes) => {
-            let length =
-                i32::try_from(bytes.len()).map_err(|fault| SqlError::Encode(fault.into()))?;
-            buffer.extend_from_slice(&length.to_be_bytes());
-            buffer.extend_from_slice(bytes);
-        }
-    }
-    Ok(())
-}
-
-fn quoted(name: &str) -> String {
-    format!("\"{}\"", name.replace('"', "\"\""))
-}
-
-async fn by_statements(
-    tx: &mut Transaction,
-    table: &str,
-    rows: &Rows<'_>,
-    most_values: usize,
-) -> Result<(), SqlError> {
-    let most = most_values / rows.columns.len().max(1);
+async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Result<(), SqlError> {
+    let dialect = tx.dialect();
     let mut texts: BTreeMap<(usize, bool), String> = BTreeMap::new();
     let mut from = 0;
     while from < rows.count {
-        let bytes = (from..rows.count).map(|row| row_bytes(rows, row));
-        let count = rows_of_statement(bytes, most, tx.limits.rows);
+        let count = next_rows(rows, from, dialect, tx.limits.rows);
         let until = from + count;
-        debug_assert!(
-            until > from && count <= most,
-            "statements are bounded and go forward"
-        );
         if count == 1 {
             accepted(rows, from, tx.limits.packet)?;
         }
-        let as_bytes = !is_utf8(rows, from..until);
-        let dialect = tx.dialect();
+        let as_bytes = dialect == Dialect::Sqlite && !is_utf8(rows, from..until);
         let text = texts
             .entry((count, as_bytes))
             .or_insert_with(|| statement(table, rows, count, as_bytes, dialect));
@@ -218,6 +93,13 @@ async fn by_statements(
                     .execute(&mut **tx)
                     .await
                     .map(drop),
+                Inner::Postgres(session) => {
+                    let (connection, busy) = session.statement();
+                    let inserted = bound_as_arrays(sqlx::query(text), rows, from..until)
+                        .execute(connection)
+                        .await;
+                    inserted.map(|_| busy.end())
+                }
                 Inner::Mysql(session) => {
                     let (connection, busy) = session.statement();
                     let inserted = bound(sqlx::query(text), rows, from..until)
@@ -225,7 +107,6 @@ async fn by_statements(
                         .await;
                     inserted.map(|_| busy.end())
                 }
-                Inner::Postgres(_) | Inner::Lent => unreachable!("PostgreSQL copies"),
             }
         };
         let inserted = within(limit, inserting).await;
@@ -238,6 +119,23 @@ async fn by_statements(
     Ok(())
 }
 
+/// The number of rows that the next statement has.
+fn next_rows(rows: &Rows<'_>, from: usize, dialect: Dialect, most_bytes: usize) -> usize {
+    let bytes = (from..rows.count).map(|row| row_bytes(rows, row));
+    let most = |values| values / rows.columns.len().max(1);
+    let count = match dialect {
+        // The statement is the same for any number of rows.
+        Dialect::Postgres => rows_within(bytes, most_bytes),
+        Dialect::Sqlite => rows_of_statement(bytes, most(MOST_VALUES_SQLITE), most_bytes),
+        Dialect::Mysql => rows_of_statement(bytes, most(MOST_VALUES_MYSQL), most_bytes),
+    };
+    debug_assert!(
+        count > 0 && from + count <= rows.count,
+        "statements are bounded and go forward"
+    );
+    count
+}
+
 /// The number of the next rows, of these sizes, that one statement has: at least one, and at most
 /// what these bounds allow. A power of two, since the number is part of the statement's text: so few
 /// different statements have to be prepared.
@@ -246,15 +144,17 @@ pub fn rows_of_statement(
     most: usize,
     most_bytes: usize,
 ) -> usize {
+    1 << rows_within(bytes.take(most.clamp(1, MOST_ROWS)), most_bytes).ilog2()
+}
+
+/// The number of the next rows, of these sizes, that have at most so many bytes together: at least
+/// one.
+fn rows_within(bytes: impl Iterator<Item = usize>, most_bytes: usize) -> usize {
     let sums = bytes.scan(0_usize, |sum, bytes| {
         *sum = sum.saturating_add(bytes);
         Some(*sum)
     });
-    let fitting = sums
-        .take(most.clamp(1, MOST_ROWS))
-        .take_while(|sum| *sum <= most_bytes)
-        .count();
-    1 << fitting.max(1).ilog2()
+    sums.take_while(|sum| *sum <= most_bytes).count().max(1)
 }
 
 /// The values of a row, in bytes.
@@ -305,24 +205,34 @@ fn statement(
     as_bytes: bool,
     dialect: Dialect,
 ) -> String {
+    // Only its place in the text matters.
+    let placeholder = || Expr::val(0);
     let mut insert = InsertStatement::default();
     insert.into_table(Alias::new(table)).columns(
         rows.columns
             .iter()
             .map(|(column, _)| Alias::new(&column.name)),
     );
-    for _ in 0..count {
-        insert.values_panic(rows.columns.iter().map(|(column, _)| {
-            let placeholder = Expr::val(0);
-            // SQLite stores blobs as blobs; text that is not UTF-8 has to be stored with type TEXT
-            // all the same.
-            let as_text = as_bytes && dialect == Dialect::Sqlite && column.kind.is_text();
-            if as_text {
-                placeholder.cast_as(Alias::new("TEXT"))
-            } else {
-                placeholder
-            }
-        }));
+    if dialect == Dialect::Postgres {
+        // The server takes the next elements of all arrays at once, for one row after the other.
+        let elements = |_| Func::cust("UNNEST").arg(placeholder());
+        let mut unnested = SelectStatement::new();
+        unnested.exprs(rows.columns.iter().map(elements));
+        insert
+            .select_from(unnested)
+            .expect("as many arrays as columns");
+    } else {
+        for _ in 0..count {
+            insert.values_panic(rows.columns.iter().map(|(column, _)| {
+                // SQLite stores blobs as blobs; text that is not UTF-8 has to be stored with type
+                // TEXT all the same.
+                if as_bytes && column.kind.is_text() {
+                    placeholder().cast_as(Alias::new("TEXT"))
+                } else {
+                    placeholder()
+                }
+            }));
+        }
     }
     (&insert).into_statement(dialect).text
 }
@@ -355,4 +265,64 @@ where
         }
     }
     query
+}
+
+/// Binds each column as one array.
+fn bound_as_arrays<'q>(
+    mut query: SqlxQuery<'q, Postgres, PgArguments>,
+    rows: &'q Rows<'_>,
+    range: std::ops::Range<usize>,
+) -> SqlxQuery<'q, Postgres, PgArguments> {
+    for (at, (column, _)) in rows.columns.iter().enumerate() {
+        let values = range.clone().map(|row| rows.value(row, at));
+        query = match column.kind.into() {
+            Encoding::Boolean => query.bind(values.map(boolean).collect::<Vec<_>>()),
+            Encoding::Integer => query.bind(values.map(integer).collect::<Vec<_>>()),
+            Encoding::Text => query.bind(values.map(text).collect::<Vec<_>>()),
+        };
+    }
+    query
+}
+
+fn boolean(value: Value<'_>) -> Option<bool> {
+    match value {
+        Value::Boolean(value) => Some(value),
+        Value::Null | Value::Integer(_) | Value::Text(_) => None,
+    }
+}
+
+fn integer(value: Value<'_>) -> Option<i64> {
+    match value {
+        Value::Integer(value) => Some(value),
+        Value::Null | Value::Boolean(_) | Value::Text(_) => None,
+    }
+}
+
+fn text(value: Value<'_>) -> Option<PgText<'_>> {
+    match value {
+        Value::Text(bytes) => Some(PgText(bytes)),
+        Value::Null | Value::Boolean(_) | Value::Integer(_) => None,
+    }
+}
+
+/// A text of PostgreSQL, whose encoding its server checks: one of `SQL_ASCII` stores any bytes.
+struct PgText<'a>(&'a [u8]);
+
+impl Type<Postgres> for PgText<'_> {
+    fn type_info() -> PgTypeInfo {
+        <str as Type<Postgres>>::type_info()
+    }
+}
+
+impl PgHasArrayType for PgText<'_> {
+    fn array_type_info() -> PgTypeInfo {
+        <&str as PgHasArrayType>::array_type_info()
+    }
+}
+
+impl Encode<'_, Postgres> for PgText<'_> {
+    fn encode_by_ref(&self, buffer: &mut PgArgumentBuffer) -> Result<IsNull, BoxDynError> {
+        buffer.extend_from_slice(self.0);
+        Ok(IsNull::No)
+    }
 }

@@ -43,8 +43,6 @@ pub(super) enum Inner {
     Grouped(GroupMember),
     Postgres(Box<ServerSession<PostgresDriver>>),
     Mysql(Box<ServerSession<MysqlDriver>>),
-    /// The connection was moved into a task that did not return it; the transaction is unusable.
-    Lent,
 }
 
 impl std::fmt::Debug for Inner {
@@ -54,7 +52,6 @@ impl std::fmt::Debug for Inner {
             Self::Grouped(_) => "Grouped",
             Self::Postgres(_) => "Postgres",
             Self::Mysql(_) => "Mysql",
-            Self::Lent => "Lent",
         })
     }
 }
@@ -89,7 +86,7 @@ impl Inner {
         match self {
             Self::Postgres(session) => Some(session.limit()),
             Self::Mysql(session) => Some(session.limit()),
-            Self::Sqlite(_) | Self::Grouped(_) | Self::Lent => None,
+            Self::Sqlite(_) | Self::Grouped(_) => None,
         }
     }
 
@@ -98,7 +95,7 @@ impl Inner {
         match self {
             Self::Postgres(session) => session.overdue().await,
             Self::Mysql(session) => session.overdue().await,
-            Self::Sqlite(_) | Self::Grouped(_) | Self::Lent => SqlError::WorkerCrashed,
+            Self::Sqlite(_) | Self::Grouped(_) => SqlError::WorkerCrashed,
         }
     }
 }
@@ -153,8 +150,7 @@ impl Transaction {
     pub fn dialect(&self) -> Dialect {
         match self.inner {
             Inner::Sqlite(_) | Inner::Grouped(_) => Dialect::Sqlite,
-            // Only PostgreSQL's connections are lent to a task.
-            Inner::Postgres(_) | Inner::Lent => Dialect::Postgres,
+            Inner::Postgres(_) => Dialect::Postgres,
             Inner::Mysql(_) => Dialect::Mysql,
         }
     }
@@ -173,7 +169,7 @@ impl Transaction {
         match &mut self.inner {
             Inner::Postgres(session) => session.limit_waits(limit).await,
             Inner::Mysql(session) => session.limit_waits(limit).await,
-            Inner::Sqlite(_) | Inner::Grouped(_) | Inner::Lent => Ok(()),
+            Inner::Sqlite(_) | Inner::Grouped(_) => Ok(()),
         }
     }
 
@@ -215,7 +211,6 @@ impl Transaction {
                     let (connection, busy) = session.statement();
                     execute!(connection).inspect(|_| busy.end())
                 }
-                Inner::Lent => Err(SqlError::WorkerCrashed),
             }
         };
         let executed = within(limit, executing).await;
@@ -267,7 +262,6 @@ impl Transaction {
                 };
                 rows.map_ok(Row::Mysql).chain(at_end(busy)).boxed()
             }
-            Inner::Lent => stream::once(async { Err(SqlError::WorkerCrashed) }).boxed(),
         };
         rows.inspect_err(move |error| {
             query.fail();
@@ -336,7 +330,6 @@ impl Transaction {
             Inner::Grouped(member) => member.commit().await,
             Inner::Postgres(session) => Commit::of(*session, attachment).await,
             Inner::Mysql(session) => Commit::of(*session, attachment).await,
-            Inner::Lent => Err(SqlError::WorkerCrashed),
         });
         drop(open);
         committed.inspect_err(|error| replacement.note(error))
