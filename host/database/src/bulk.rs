@@ -24,6 +24,9 @@ use super::{Dialect, SqlError, Transaction};
 pub const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
+/// Bytes of the arrays of one statement, of which the driver makes two copies. More do not make a
+/// migration faster.
+const ARRAY_BYTES: usize = 512 << 10;
 
 /// The rows of a table, with the columns in its order.
 struct Rows<'a> {
@@ -125,7 +128,7 @@ fn next_rows(rows: &Rows<'_>, from: usize, dialect: Dialect, most_bytes: usize) 
     let most = |values| values / rows.columns.len().max(1);
     let count = match dialect {
         // The statement is the same for any number of rows.
-        Dialect::Postgres => rows_within(bytes, most_bytes),
+        Dialect::Postgres => rows_within(bytes, most_bytes.min(ARRAY_BYTES)),
         Dialect::Sqlite => rows_of_statement(bytes, most(MOST_VALUES_SQLITE), most_bytes),
         Dialect::Mysql => rows_of_statement(bytes, most(MOST_VALUES_MYSQL), most_bytes),
     };

@@ -1,21 +1,148 @@
-//! Units in the copies, before the copies replace the originals: their removal, with what is
-//! recorded about their rows.
+//! Single units in the copies, before the copies replace the originals: their replacement and their
+//! removal, with what is recorded about their rows.
 
-use bbs_database::{StatementResult, Transaction};
-use bbs_units::{ByteLimits, RowLock, UnitKey, WantedColumns, residue};
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use bbs_database::{SqlError, StatementResult, Transaction, bulk};
+use bbs_units::{ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
+use bbs_work::pauses;
 use sea_query::{Alias, Query};
+use tokio::task::spawn_blocking;
 
 use super::checksum::{self, Checksum, CopiedRows};
-use super::plan::{Strategy, TablePlan};
+use super::plan::TablePlan;
 use super::quarantine::{self, RefusedUnit};
-use super::{Context, Job, MigrateError};
+use super::transform::{ReadBatch, TransformedBatch, transform};
+use super::unit_locks::HeldUnits;
+use super::{Context, Job, MigrateError, RefusedUnits};
 use crate::lock::fence::Fence;
+
+/// One unit as the originals have it, on its way to the copies, which may have an older state of it.
+#[derive(Debug)]
+pub(super) struct CopiedUnit<T> {
+    group: usize,
+    /// The keys of its rows. The database finds them under the key of the unit, in which they may be
+    /// stored in another spelling (MySQL's collations ignore case): they are one unit.
+    keys: Vec<UnitKey>,
+    content: T,
+}
+
+impl CopiedUnit<ReadBatch> {
+    /// Reads a unit with its residue.
+    pub(super) async fn read(
+        tx: &mut Transaction,
+        job: &Job,
+        group: usize,
+        asked: &UnitKey,
+    ) -> Result<Self, MigrateError> {
+        let loaded = bbs_units::load(
+            tx,
+            &job.originals,
+            &job.wanted[group],
+            std::slice::from_ref(asked),
+            RowLock::None,
+            job.tuning.limits(),
+        )
+        .await;
+        if let Err(fault @ RowsError::UnitTooLarge { .. }) = loaded {
+            let content = ReadBatch {
+                refused: RefusedUnit::all(job, group, vec![(asked.clone(), fault)])?,
+                ..ReadBatch::default()
+            };
+            return Ok(Self {
+                group,
+                keys: vec![asked.clone()],
+                content,
+            });
+        }
+        let mut rows = loaded?;
+        let keys = rows.units.clone();
+        let left = job.residue_of(tx, &mut rows).await?;
+        let content = ReadBatch {
+            rows,
+            left,
+            refused: Vec::new(),
+        };
+        Ok(Self {
+            group,
+            keys,
+            content,
+        })
+    }
+
+    /// Takes it through the lens, away from the threads that serve.
+    pub(super) async fn transformed(
+        self,
+        job: &Arc<Job>,
+    ) -> Result<CopiedUnit<TransformedBatch>, MigrateError> {
+        let Self {
+            group,
+            keys,
+            mut content,
+        } = self;
+        let job = Arc::clone(job);
+        let content = spawn_blocking(move || transform(&job, group, &mut content)).await??;
+        Ok(CopiedUnit {
+            group,
+            keys,
+            content: content.expect("one unit is not divided"),
+        })
+    }
+}
+
+impl CopiedUnit<TransformedBatch> {
+    /// Replaces it in the copies, in its residue and in quarantine.
+    pub(super) async fn replace(
+        &self,
+        tx: &mut Transaction,
+        job: &Job,
+    ) -> Result<(), MigrateError> {
+        let Self {
+            group,
+            keys,
+            content,
+        } = self;
+        quarantine::forget(tx, job, *group, keys).await?;
+        quarantine::store(tx, job, *group, &content.refused, job.now_ns).await?;
+        residue::store(tx, &content.residue).await?;
+        for plan in job.copies_of(*group) {
+            let before = remove(tx, job, plan, keys).await?;
+            if let Some((rows, checksum)) = content.tables.get(&plan.table.name) {
+                let inserted = bulk::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
+                inserted.map_err(plan.failed())?;
+                let after = CopiedRows {
+                    rows: rows.count() as u64,
+                    checksum: *checksum,
+                };
+                checksum::note(tx, plan, before, after).await?;
+            } else if before.rows > 0 {
+                checksum::note(tx, plan, before, CopiedRows::default()).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The error of it, a row of which the database has refused.
+    pub(super) fn refused(&self, job: &Job, table: &str, source: &SqlError) -> RefusedUnit {
+        self.content.refused_unit(job, &self.keys[0], table, source)
+    }
+
+    /// The same unit, left out of the copies.
+    pub(super) fn left_out(&self, refused: RefusedUnit) -> Self {
+        Self {
+            group: self.group,
+            keys: self.keys.clone(),
+            content: TransformedBatch::of_refused(refused),
+        }
+    }
+}
 
 /// Removes a unit from a copy and returns its rows there. They are read with the lock with which
 /// they are changed: otherwise MySQL grants the transaction a weaker lock on the table first, and a
 /// change of the copy's schema that waits for its end between the two, such as a new index,
 /// deadlocks with it.
-pub(super) async fn remove(
+async fn remove(
     tx: &mut Transaction,
     job: &Job,
     plan: &TablePlan,
@@ -59,6 +186,103 @@ pub(super) async fn remove(
     })
 }
 
+/// Copies the units of a batch that clients have requested since it was read, as they are now.
+/// Returns the number of those that went into quarantine.
+pub(super) async fn copy_requested(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    group: usize,
+    keys: &[UnitKey],
+) -> Result<u64, MigrateError> {
+    if let Some(locks) = job.locks() {
+        // What has requested them ends.
+        let units = keys.iter().map(|key| (group, key.clone()));
+        drop(locks.take(units.collect()).await);
+    }
+    let attempt = || places_in_copies(context, job, group, keys);
+    // Their writes were committed, and have copied them.
+    let copied =
+        pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
+    let mut left_out = 0;
+    for (place, key) in keys.iter().enumerate() {
+        if !copied.contains(&place) {
+            left_out += copy(context, fence, job, group, key).await?;
+        }
+    }
+    Ok(left_out)
+}
+
+/// The places of units that a copy has rows of.
+async fn places_in_copies(
+    context: &Context,
+    job: &Job,
+    group: usize,
+    keys: &[UnitKey],
+) -> Result<HashSet<usize>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let mut there = HashSet::new();
+    for plan in job.copies_of(group) {
+        let name = plan.staged(job.to);
+        there.extend(bbs_units::places_among(&mut reader, &plan.table, &name, keys).await?);
+    }
+    Ok(there)
+}
+
+/// Copies a unit as it is now. Returns whether it went into quarantine, as a number of units.
+async fn copy(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    group: usize,
+    key: &UnitKey,
+) -> Result<u64, MigrateError> {
+    let _held = held(job, group, key).await;
+    let attempt = || async {
+        let mut reader = context.database.read().await?;
+        let unit = CopiedUnit::read(&mut reader, job, group, key).await?;
+        // No transaction is open while a module is called: SQLite has one writer.
+        drop(reader);
+        let unit = unit.transformed(job).await?;
+        let unit = match written(fence, job, &unit).await {
+            Err(MigrateError::RefusedRow { table, source }) => {
+                let refused = unit.refused(job, &table, &source);
+                if job.refused_units == RefusedUnits::Stop {
+                    return Err(refused.stop(group));
+                }
+                let left_out = unit.left_out(refused);
+                written(fence, job, &left_out).await?;
+                left_out
+            }
+            done => {
+                done?;
+                unit
+            }
+        };
+        Ok(unit.content.refused.len() as u64)
+    };
+    pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await
+}
+
+async fn written(
+    fence: &Fence,
+    job: &Job,
+    unit: &CopiedUnit<TransformedBatch>,
+) -> Result<(), MigrateError> {
+    job.check_copies()?;
+    let mut tx = fence.begin_relaxed().await?;
+    unit.replace(&mut tx, job).await?;
+    Ok(tx.commit().await.about("rows of a copy")?)
+}
+
+/// The lock of a unit, if clients write meanwhile.
+async fn held(job: &Job, group: usize, key: &UnitKey) -> Option<HeldUnits> {
+    match job.locks() {
+        Some(locks) => Some(locks.take(vec![(group, key.clone())]).await),
+        None => None,
+    }
+}
+
 /// Takes a unit out of all copies into quarantine.
 pub(super) async fn leave_out(
     context: &Context,
@@ -68,16 +292,9 @@ pub(super) async fn leave_out(
     refused: RefusedUnit,
 ) -> Result<(), MigrateError> {
     let key = refused.key.clone();
-    let _held = match job.locks() {
-        Some(locks) => Some(locks.take(vec![(group, key.clone())]).await),
-        None => None,
-    };
+    let _held = held(job, group, &key).await;
     let mut tx = fence.begin().await?;
-    for plan in job
-        .plans
-        .iter()
-        .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
-    {
+    for plan in job.copies_of(group) {
         let before = remove(&mut tx, job, plan, std::slice::from_ref(&key)).await?;
         checksum::note(&mut tx, plan, before, CopiedRows::default()).await?;
     }

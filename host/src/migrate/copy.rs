@@ -18,10 +18,11 @@ use bbs_work::progress::Counted;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::checksum::{self, Checksum, CopiedRows};
-use super::plan::Strategy;
 use super::transform::{TransformedBatch, transform};
+use super::unit_locks::HeldUnits;
 use super::{
-    Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
+    Context, Job, MigrateError, PartialRun, RefusedUnits, copied_units, fault, partial_run,
+    quarantine, state,
 };
 use crate::lock::fence::Fence;
 use reader::{BatchReader, CopyBatch, GroupPass, Pass};
@@ -263,6 +264,7 @@ async fn write_in_parts(
     // In the order of their keys, the next one last.
     let mut waiting = vec![batch];
     while let Some(batch) = waiting.pop() {
+        let (batch, _held) = held(context, fence, job, of.group, batch, deviations).await?;
         let attempt = || write_batch(context, fence, job, of, &batch);
         match pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await {
             Err(MigrateError::RefusedRow { table, source }) if batch.keys.len() > 1 => {
@@ -296,6 +298,33 @@ async fn write_in_parts(
     Ok(())
 }
 
+/// Holds the units of a batch, if clients write meanwhile, until the result is dropped. Those that
+/// clients have requested since it was read are copied as they are now, and are no longer in it.
+async fn held(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    group: usize,
+    mut batch: CopyBatch,
+    deviations: &mut Deviations,
+) -> Result<(CopyBatch, Option<HeldUnits>), MigrateError> {
+    let Some(watched) = batch.watched.clone() else {
+        return Ok((batch, None));
+    };
+    loop {
+        let requested = match watched.hold(group, &batch.keys).await {
+            Ok(held) => return Ok((batch, Some(held))),
+            Err(requested) => requested,
+        };
+        let keys = requested.iter().map(|place| batch.keys[*place].clone());
+        let keys: Vec<_> = keys.collect();
+        deviations.left_out +=
+            copied_units::copy_requested(context, fence, job, group, &keys).await?;
+        let worker = Arc::clone(job);
+        batch = spawn_blocking(move || batch.without(&worker, &requested)).await??;
+    }
+}
+
 async fn write_batch(
     context: &Context,
     fence: &Fence,
@@ -307,11 +336,7 @@ async fn write_batch(
     // The cursor is in the same log, so batches that a crash of the machine loses are copied again.
     // The cut-over, whose commit is awaited, comes after them.
     let mut tx = fence.begin_relaxed().await?;
-    for plan in job
-        .plans
-        .iter()
-        .filter(|plan| plan.group == of.group && plan.strategy == Strategy::Copy)
-    {
+    for plan in job.copies_of(of.group) {
         if plan.by_range() {
             if of.pass == Pass::ResidueOnly {
                 continue;

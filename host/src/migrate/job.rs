@@ -169,10 +169,15 @@ impl Work {
             .find(|plan| plan.table.name == table && plan.strategy == Strategy::Copy)
     }
 
-    pub(super) fn has_copies(&self, group: usize) -> bool {
+    /// The tables of a group that are copied.
+    pub(super) fn copies_of(&self, group: usize) -> impl Iterator<Item = &TablePlan> {
         self.plans
             .iter()
-            .any(|plan| plan.group == group && plan.strategy == Strategy::Copy)
+            .filter(move |plan| plan.group == group && plan.strategy == Strategy::Copy)
+    }
+
+    pub(super) fn has_copies(&self, group: usize) -> bool {
+        self.copies_of(group).next().is_some()
     }
 
     /// Tables beside the real ones: unfinished copies, and originals that were replaced.
@@ -204,11 +209,7 @@ impl Work {
     /// Whether a group's units have to be read: a step computes something or saves what it would
     /// lose, or rows of several tables come together.
     pub(super) fn visits_units(&self, group: usize) -> bool {
-        let mut copied = self
-            .plans
-            .iter()
-            .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy);
-        self.lens.groups[group].visits_units || copied.any(|plan| !plan.by_range())
+        self.lens.groups[group].visits_units || self.copies_of(group).any(|plan| !plan.by_range())
     }
 
     /// A description for people.

@@ -8,6 +8,7 @@ mod left_out;
 mod line;
 mod pacing;
 mod refusals;
+mod requested;
 mod restored;
 mod too_many;
 mod world;

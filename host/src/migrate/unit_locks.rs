@@ -1,8 +1,11 @@
-//! Unit locks. The copier's batch and each write of a client hold the units that they touch from
-//! before the units are read until the result is committed; otherwise the copier could write what a
-//! client has just changed or deleted. Requests for a unit are granted in the order in which they
-//! were made, so clients that keep taking units of a batch do not starve it.
+//! Unit locks. Each write of a client holds the units that it touches until its result is committed,
+//! and the copier holds those of a batch while it writes them; otherwise the copier could write what
+//! a client has just changed or deleted. From before a batch is read until it is written, its units
+//! are only watched: those that a client requests meanwhile are copied again, alone, so no client
+//! waits for a module. Requests for a unit are granted in the order in which they were made, so
+//! clients that keep taking a unit do not starve the copier.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -36,6 +39,15 @@ struct Queues {
     /// made.
     of_units: HashMap<GroupUnit, VecDeque<Ticket>>,
     waiting: HashMap<Ticket, WaitingRequest>,
+    watched: HashMap<GroupUnit, Watched>,
+}
+
+/// A unit that is watched.
+#[derive(Debug, Default)]
+struct Watched {
+    watchers: usize,
+    /// Whether it was held when it was first watched, or requested since.
+    is_requested: bool,
 }
 
 #[derive(Debug)]
@@ -52,6 +64,13 @@ pub(crate) struct HeldUnits {
     ticket: Ticket,
     units: HashSet<GroupUnit>,
     _all: All,
+}
+
+/// Units that are watched for requests; no longer on drop.
+#[derive(Debug)]
+pub(crate) struct WatchedUnits {
+    locks: UnitLocks,
+    units: HashSet<GroupUnit>,
 }
 
 #[derive(Debug)]
@@ -71,22 +90,15 @@ impl UnitLocks {
 
     /// Takes all of these units at once, so that two requests never wait for each other.
     pub(crate) async fn take(&self, units: Vec<GroupUnit>) -> HeldUnits {
-        let all = Arc::clone(&self.0.all);
-        let all = if self.0.collates && units.iter().any(|(_, key)| key.collation_class().is_none())
-        {
+        let all = if units.iter().any(|(_, key)| self.excludes_all(key)) {
             All::Alone {
-                _guard: all.write_owned().await,
+                _guard: Arc::clone(&self.0.all).write_owned().await,
             }
         } else {
-            All::Shared {
-                _guard: all.read_owned().await,
-            }
+            self.shared().await
         };
-        let units = units
-            .into_iter()
-            .map(|(group, key)| (group, self.lock_of(key)))
-            .collect();
-        let (held, granted) = self.enqueue(units, all);
+        let units: HashSet<_> = units.into_iter().map(|unit| self.lock_of(unit)).collect();
+        let (held, granted) = self.request(units, all);
         if let Some(granted) = granted {
             granted
                 .await
@@ -95,21 +107,67 @@ impl UnitLocks {
         held
     }
 
-    /// The lock of a key. A key without a class is locked together with all others.
-    fn lock_of(&self, key: UnitKey) -> UnitKey {
-        if self.0.collates {
-            key.collation_class().unwrap_or(key)
-        } else {
-            key
+    /// Watches units for requests, those of their present holders among them.
+    pub(crate) async fn watch(&self, units: Vec<GroupUnit>) -> WatchedUnits {
+        // Its holder may have any of the units.
+        let _no_key_alone = self.shared().await;
+        let mut queues = self.queues();
+        let mut watched = HashSet::with_capacity(units.len());
+        for unit in units {
+            let excludes_all = self.excludes_all(&unit.1);
+            let unit = self.lock_of(unit);
+            let is_requested = excludes_all || queues.of_units.contains_key(&unit);
+            if watched.insert(unit.clone()) {
+                queues.watched.entry(unit.clone()).or_default().watchers += 1;
+            }
+            if is_requested && let Some(of_unit) = queues.watched.get_mut(&unit) {
+                of_unit.is_requested = true;
+            }
+        }
+        drop(queues);
+        WatchedUnits {
+            locks: self.clone(),
+            units: watched,
         }
     }
 
-    fn enqueue(
+    async fn shared(&self) -> All {
+        All::Shared {
+            _guard: Arc::clone(&self.0.all).read_owned().await,
+        }
+    }
+
+    /// Whether it is unknown which other keys the database treats as equal to this one.
+    fn excludes_all(&self, key: &UnitKey) -> bool {
+        self.0.collates && key.collation_class().is_none()
+    }
+
+    /// The lock of a key. A key without a class is locked together with all others.
+    fn lock_of(&self, (group, key): GroupUnit) -> GroupUnit {
+        if self.0.collates {
+            (group, key.collation_class().unwrap_or(key))
+        } else {
+            (group, key)
+        }
+    }
+
+    /// Requests units, which their watchers see.
+    fn request(
         &self,
         units: HashSet<GroupUnit>,
         all: All,
     ) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
         let mut queues = self.queues();
+        queues.note_request(&units, matches!(all, All::Alone { .. }));
+        self.enqueue(&mut queues, units, all)
+    }
+
+    fn enqueue(
+        &self,
+        queues: &mut Queues,
+        units: HashSet<GroupUnit>,
+        all: All,
+    ) -> (HeldUnits, Option<oneshot::Receiver<()>>) {
         let ticket = queues.next;
         queues.next += 1;
         let mut missing = 0;
@@ -125,16 +183,13 @@ impl UnitLocks {
                 .insert(ticket, WaitingRequest { missing, granted });
             receiver
         });
-        drop(queues);
-        (
-            HeldUnits {
-                locks: self.clone(),
-                ticket,
-                units,
-                _all: all,
-            },
-            granted,
-        )
+        let held = HeldUnits {
+            locks: self.clone(),
+            ticket,
+            units,
+            _all: all,
+        };
+        (held, granted)
     }
 
     fn queues(&self) -> MutexGuard<'_, Queues> {
@@ -142,7 +197,67 @@ impl UnitLocks {
     }
 }
 
+impl WatchedUnits {
+    /// Holds units of a group, at once: those that were not requested are held by no one. If some
+    /// were, returns the places of those.
+    pub(crate) async fn hold(
+        &self,
+        group: usize,
+        keys: &[UnitKey],
+    ) -> Result<HeldUnits, Vec<usize>> {
+        let all = self.locks.shared().await;
+        let units: Vec<_> = keys
+            .iter()
+            .map(|key| self.locks.lock_of((group, key.clone())))
+            .collect();
+        let mut queues = self.locks.queues();
+        let is_requested = |unit: &GroupUnit| {
+            let watched = queues.watched.get(unit).expect("the unit is watched");
+            watched.is_requested
+        };
+        let requested: Vec<_> = (0..units.len())
+            .filter(|place| is_requested(&units[*place]))
+            .collect();
+        if !requested.is_empty() {
+            return Err(requested);
+        }
+        let (held, granted) = self
+            .locks
+            .enqueue(&mut queues, units.into_iter().collect(), all);
+        debug_assert!(granted.is_none(), "a unit that is held was requested");
+        Ok(held)
+    }
+}
+
+impl Drop for WatchedUnits {
+    fn drop(&mut self) {
+        let mut queues = self.locks.queues();
+        for unit in &self.units {
+            if let Entry::Occupied(mut watched) = queues.watched.entry(unit.clone()) {
+                watched.get_mut().watchers -= 1;
+                if watched.get().watchers == 0 {
+                    watched.remove();
+                }
+            }
+        }
+    }
+}
+
 impl Queues {
+    /// Notes a request for these units, or for all, with their watchers.
+    fn note_request(&mut self, units: &HashSet<GroupUnit>, for_all: bool) {
+        if for_all {
+            self.watched
+                .values_mut()
+                .for_each(|watched| watched.is_requested = true);
+        }
+        for unit in units {
+            if let Some(watched) = self.watched.get_mut(unit) {
+                watched.is_requested = true;
+            }
+        }
+    }
+
     /// Removes a request from the queue of one of its units; the next request in the queue then
     /// waits for one unit less.
     fn leave(&mut self, unit: &GroupUnit, ticket: Ticket) {
@@ -241,6 +356,49 @@ mod tests {
         drop(later.await);
         drop(first);
         drop(locks.take(vec![unit("a"), unit("b")]).await);
+    }
+
+    #[tokio::test]
+    async fn watched_units_are_held_if_none_was_requested() {
+        let locks = UnitLocks::default();
+        let [a, b] = [unit("a"), unit("b")];
+        let before = locks.take(vec![a.clone()]).await;
+        let watched = locks.watch(vec![a.clone(), b.clone(), unit("c")]).await;
+        drop(locks.take(vec![unit("d"), (1, b.1.clone())]).await);
+        drop(locks.take(vec![b.clone()]).await);
+        let keys = [&a, &b, &unit("c")].map(|(_, key)| key.clone());
+        assert_eq!(watched.hold(0, &keys).await.err(), Some(vec![0, 1]));
+        drop(before);
+        assert_eq!(
+            watched.hold(0, &keys).await.err(),
+            Some(vec![0, 1]),
+            "a request is not forgotten"
+        );
+        let held = watched.hold(0, &keys[2..]).await.unwrap();
+        let mut client = Box::pin(locks.take(vec![unit("c")]));
+        assert!((&mut client).now_or_never().is_none());
+        drop(held);
+        drop(client.await);
+        drop(watched);
+        let watched = locks.watch(vec![a, b, unit("c")]).await;
+        drop(watched.hold(0, &keys).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn request_under_an_equal_key_is_noted() {
+        for (watched, requested, is_noted) in [
+            ("App-1b", "aPP-1B", true),
+            ("app-1b", "app-2b", false),
+            // It is unknown which others are equal.
+            ("app-1b", "äpp-1b", true),
+            ("äpp-1b", "app-2b", true),
+        ] {
+            let locks = UnitLocks::new(true);
+            let watcher = locks.watch(vec![unit(watched)]).await;
+            drop(locks.take(vec![unit(requested)]).await);
+            let held = watcher.hold(0, &[unit(watched).1]).await;
+            assert_eq!(held.is_err(), is_noted, "{watched} {requested}");
+        }
     }
 
     #[tokio::test]

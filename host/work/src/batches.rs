@@ -68,8 +68,8 @@ pub struct ReadBatches<R> {
 impl<R> ReadBatches<R> {
     /// The number of units that the next batch has at most, once the rate permits one.
     pub async fn next_size(&self) -> u64 {
-        // Before a batch is read and not before it is written: clients may wait for the locks of a
-        // batch in between.
+        // Before a batch is read and not before it is written: what clients change in between is
+        // copied again.
         let PacedSize { pace, size } = &self.shared;
         pace.throttle.ready(&pace.progress).await;
         pace.throttle.most_units().min(size.load(Ordering::Relaxed))

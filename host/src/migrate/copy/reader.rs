@@ -1,5 +1,6 @@
-//! The first stage of the copy: which units come next, and their rows and residue. Owns the locks
-//! that keep clients from writing a batch between its read and its commit.
+//! The first stage of the copy: which units come next, and their rows and residue. Their units are
+//! watched from before they are read, so that the last stage knows which ones clients have requested
+//! since.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -9,10 +10,9 @@ use bbs_lens::Residue;
 use bbs_units::{Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
 use bbs_work::pauses;
 
-use crate::migrate::plan::Strategy;
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
-use crate::migrate::unit_locks::HeldUnits;
+use crate::migrate::unit_locks::WatchedUnits;
 use crate::migrate::{Context, Job, MigrateError};
 
 /// Which units of a group are copied.
@@ -41,9 +41,9 @@ pub(super) struct CopyBatch {
     /// Its rows, until they are transformed. None if the database copies them by itself.
     pub(super) read: Option<ReadBatch>,
     pub(super) transformed: TransformedBatch,
-    /// Locked until the batch is committed, with all parts that it was divided into, if clients
+    /// Watched until the batch is committed, with all parts that it was divided into, if clients
     /// write meanwhile.
-    held: Option<Arc<HeldUnits>>,
+    pub(super) watched: Option<Arc<WatchedUnits>>,
 }
 
 impl CopyBatch {
@@ -57,6 +57,25 @@ impl CopyBatch {
             transformed: TransformedBatch::of_refused(refused),
             ..self
         }
+    }
+
+    /// The batch without the units at these places.
+    ///
+    /// # Errors
+    /// As of [`Self::halves`].
+    pub(super) fn without(mut self, job: &Job, places: &[usize]) -> Result<Self, MigrateError> {
+        let mut others = Vec::with_capacity(self.keys.len());
+        for (place, key) in self.keys.drain(..).enumerate() {
+            if !places.contains(&place) {
+                others.push(key);
+            }
+        }
+        let [transformed, _] = self.transformed.divided(job, &others)?;
+        Ok(Self {
+            keys: others,
+            transformed,
+            ..self
+        })
     }
 
     /// The parts with either half of its rows, which cannot be transformed at once.
@@ -96,7 +115,7 @@ impl CopyBatch {
             keys,
             read: None,
             transformed: TransformedBatch::default(),
-            held: self.held.clone(),
+            watched: self.watched.clone(),
         };
         [self, second]
     }
@@ -160,19 +179,19 @@ impl BatchReader {
         let Some(mut found) = self.next_units(&mut reader, after, most).await? else {
             return Ok(None);
         };
-        let held = match job.locks() {
+        let watched = match job.locks() {
             None => None,
             Some(locks) => {
-                // Locked before the units are read again, in a state that includes the commits of
+                // Watched before the units are read again, in a state that includes the commits of
                 // earlier holders.
                 drop(reader);
                 let units = found.units.iter().map(|unit| (group, unit.clone()));
-                let held = locks.take(units.collect()).await;
+                let watched = locks.watch(units.collect()).await;
                 reader = context.database.read().await?;
                 if pass == Pass::ResidueOnly {
                     leave_out_stored(job, &mut reader, group, &mut found.units).await?;
                 }
-                Some(Arc::new(held))
+                Some(Arc::new(watched))
             }
         };
         let read = if !job.visits_units(group) {
@@ -188,7 +207,7 @@ impl BatchReader {
             keys: found.units,
             read,
             transformed: TransformedBatch::default(),
-            held,
+            watched,
         };
         let fitting = found.fitting;
         Ok(Some(SizedBatch { batch, fitting }))
@@ -344,11 +363,7 @@ async fn copied_already(
     units: &[UnitKey],
 ) -> Result<HashSet<usize>, MigrateError> {
     let mut there = HashSet::new();
-    for plan in job
-        .plans
-        .iter()
-        .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
-    {
+    for plan in job.copies_of(group) {
         there.extend(
             bbs_units::places_between(tx, &plan.table, &plan.staged(job.to), after, units).await?,
         );

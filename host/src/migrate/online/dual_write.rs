@@ -5,17 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
-use bbs_database::{StatementResult, Transaction, bulk, sql};
-use bbs_units::{RowLock, RowsError, UnitKey, residue};
+use bbs_database::{StatementResult, Transaction, sql};
+use bbs_units::UnitKey;
 use bbs_work::causes::with_causes;
 use futures_util::future::BoxFuture;
 
 use super::DualWrites;
-use crate::migrate::checksum::{self, CopiedRows};
-use crate::migrate::plan::Strategy;
-use crate::migrate::quarantine::RefusedUnit;
-use crate::migrate::transform::{ReadBatch, TransformedBatch, transform};
-use crate::migrate::{Job, MigrateError, RefusedUnits, copied_units, quarantine, state};
+use crate::migrate::copied_units::CopiedUnit;
+use crate::migrate::transform::TransformedBatch;
+use crate::migrate::{Job, MigrateError, RefusedUnits, state};
 use crate::store;
 
 #[derive(Debug)]
@@ -98,9 +96,7 @@ impl CopyWriter {
         Ok(())
     }
 
-    /// Takes one unit, as the transaction has left it, to the copies. Its rows are those that the
-    /// database finds under the key, which may be stored in another spelling (MySQL's collations
-    /// ignore case): they are one unit, with the key of its rows.
+    /// Takes one unit, as the transaction has left it, to the copies.
     async fn take_across(
         &self,
         tx: &mut Transaction,
@@ -108,52 +104,12 @@ impl CopyWriter {
         asked: UnitKey,
     ) -> Result<(), MigrateError> {
         let job = &self.job;
-        let limits = job.tuning.limits();
-        let units = std::slice::from_ref(&asked);
-        let (mut read, keys) = match bbs_units::load(
-            tx,
-            &job.originals,
-            &job.wanted[group],
-            units,
-            RowLock::None,
-            limits,
-        )
-        .await
-        {
-            Err(fault @ RowsError::UnitTooLarge { .. }) => {
-                let refused = RefusedUnit::all(job, group, vec![(asked.clone(), fault)])?;
-                (
-                    ReadBatch {
-                        refused,
-                        ..ReadBatch::default()
-                    },
-                    vec![asked.clone()],
-                )
-            }
-            loaded => {
-                let mut batch = loaded?;
-                let keys = batch.units.clone();
-                let left = job.residue_of(tx, &mut batch).await?;
-                (
-                    ReadBatch {
-                        rows: batch,
-                        left,
-                        refused: Vec::new(),
-                    },
-                    keys,
-                )
-            }
-        };
-        let worker = Arc::clone(job);
-        let transformed =
-            tokio::task::spawn_blocking(move || transform(&worker, group, &mut read)).await;
-        let transformed = transformed
-            .map_err(|_| MigrateError::Interrupted)??
-            .expect("one unit is not divided");
+        let unit = CopiedUnit::read(tx, job, group, &asked).await?;
+        let unit = unit.transformed(job).await?;
         if self.dual_writes().is_suspect(&(group, asked.clone())) {
-            return self.write_suspect(tx, group, &keys, &transformed).await;
+            return self.write_suspect(tx, &unit).await;
         }
-        let written = self.write_unit(tx, group, &keys, &transformed).await;
+        let written = unit.replace(tx, job).await;
         if job.refused_units == RefusedUnits::Quarantine
             && matches!(written, Err(MigrateError::RefusedRow { .. }))
         {
@@ -162,60 +118,24 @@ impl CopyWriter {
         written
     }
 
-    /// Replaces a unit in the copies, in its residue and in quarantine.
-    async fn write_unit(
-        &self,
-        tx: &mut Transaction,
-        group: usize,
-        keys: &[UnitKey],
-        transformed: &TransformedBatch,
-    ) -> Result<(), MigrateError> {
-        let job = &self.job;
-        quarantine::forget(tx, job, group, keys).await?;
-        quarantine::store(tx, job, group, &transformed.refused, job.now_ns).await?;
-        residue::store(tx, &transformed.residue).await?;
-        for plan in job
-            .plans
-            .iter()
-            .filter(|plan| plan.group == group && plan.strategy == Strategy::Copy)
-        {
-            let before = copied_units::remove(tx, job, plan, keys).await?;
-            if let Some((rows, checksum)) = transformed.tables.get(&plan.table.name) {
-                let inserted = bulk::insert(tx, &plan.staged(job.to), &plan.table, rows).await;
-                inserted.map_err(plan.failed())?;
-                let after = CopiedRows {
-                    rows: rows.count() as u64,
-                    checksum: *checksum,
-                };
-                checksum::note(tx, plan, before, after).await?;
-            } else if before.rows > 0 {
-                checksum::note(tx, plan, before, CopiedRows::default()).await?;
-            }
-        }
-        Ok(())
-    }
-
     /// Replacement of a unit of which the database has refused a row: if it does so again, the unit
     /// goes into quarantine, and the transaction, which is the client's, goes on. Only then,
     /// because a savepoint costs two statements.
     async fn write_suspect(
         &self,
         tx: &mut Transaction,
-        group: usize,
-        keys: &[UnitKey],
-        transformed: &TransformedBatch,
+        unit: &CopiedUnit<TransformedBatch>,
     ) -> Result<(), MigrateError> {
         tx.execute(sql("SAVEPOINT bbs_unit"))
             .await
             .about("rows of a copy that follow a write")?;
-        match self.write_unit(tx, group, keys, transformed).await {
+        match unit.replace(tx, &self.job).await {
             Err(MigrateError::RefusedRow { table, source }) => {
                 tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
                     .await
                     .about("rows of a copy that follow a write")?;
-                let refused = transformed.refused_unit(&self.job, &keys[0], &table, &source);
-                self.write_unit(tx, group, keys, &TransformedBatch::of_refused(refused))
-                    .await?;
+                let left_out = unit.left_out(unit.refused(&self.job, &table, &source));
+                left_out.replace(tx, &self.job).await?;
             }
             written => written?,
         }
