@@ -29,6 +29,7 @@ pub use lensed::Lenses;
 pub use lrp_definitions::DefinitionAge;
 pub use page::{Key, Listed, Range};
 pub use record::RecordReadError;
+use transactions::WriterGuards;
 pub use transactions::{Reader, Writer};
 pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
@@ -228,6 +229,8 @@ struct Inner {
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
     access: Arc<RwLock<TableAccess>>,
+    /// Shared by the writers, which a switch waits for while readers go on.
+    writing: Arc<RwLock<()>>,
     /// For readers that are kept while a client receives a list.
     kept_readers: Arc<Semaphore>,
     left_out: AtomicU64,
@@ -244,6 +247,7 @@ pub struct KeptReader {
 #[derive(Debug)]
 pub struct Switch {
     access: OwnedRwLockWriteGuard<TableAccess>,
+    _writing: OwnedRwLockWriteGuard<()>,
     _permits: OwnedSemaphorePermit,
 }
 
@@ -292,6 +296,7 @@ impl Store {
             keyring,
             clock,
             access,
+            writing: Arc::default(),
             kept_readers,
             left_out: AtomicU64::new(0),
             unreadable: unreadable::Noted::default(),
@@ -300,14 +305,17 @@ impl Store {
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
     /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
-    /// First for the readers that are kept, during which others go on.
+    /// First for the readers that are kept, during which others go on; then for the writers, during
+    /// which readers go on: one of them may wait for a module, in a dual write.
     pub async fn switch(&self) -> Switch {
         let permits = Arc::clone(&self.0.kept_readers)
             .acquire_many_owned(most_kept(&self.0.database))
             .await;
+        let writing = Arc::clone(&self.0.writing).write_owned().await;
         let access = Arc::clone(&self.0.access).write_owned().await;
         Switch {
             access,
+            _writing: writing,
             _permits: permits.expect("the semaphore is never closed"),
         }
     }
@@ -387,6 +395,7 @@ impl Store {
     /// # Errors
     /// If this host is no longer the master, or the database fails.
     pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
+        let writing = Arc::clone(&self.0.writing).read_owned().await;
         let access = self.access().await;
         let held = match &access.dual_write {
             Some(dual_write) => Some(dual_write.hold(access.stored(&TABLES), key).await),
@@ -395,7 +404,10 @@ impl Store {
         Ok(Writer::new(
             self.clone(),
             access,
-            held,
+            WriterGuards {
+                _writing: writing,
+                _unit: held,
+            },
             self.0.fence.begin().await?,
         ))
     }

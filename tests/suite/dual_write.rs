@@ -10,6 +10,7 @@ use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent};
 use bbs::testing::store::{DualWrite, DualWriteError};
 use bbs_proto::models as proto;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::api::{desire, get, lrp};
@@ -155,6 +156,22 @@ async fn switch_waits_for_readers_and_blocks_new_ones() {
     assert!(!reading.is_finished());
     drop(access);
     reading.await.unwrap().unwrap();
+}
+
+/// A writer may wait for a module, in a dual write.
+#[tokio::test(flavor = "multi_thread")]
+async fn switch_that_waits_for_a_writer_lets_readers_go_on_and_no_writer_begin() {
+    let server = Server::empty(Kind::Sqlite).await;
+    let writer = server.store.writer(b"one").await.unwrap();
+    let mut switch = Box::pin(server.store.switch());
+    assert!((&mut switch).now_or_never().is_none());
+    for _ in 0..2 {
+        drop(server.store.reader().await.unwrap());
+    }
+    assert!(server.store.writer(b"other").now_or_never().is_none());
+    drop(writer);
+    drop(switch.await);
+    drop(server.store.writer(b"other").await.unwrap());
 }
 
 /// An online migration that splits the fixture's desired LRPs, after the copy and before the

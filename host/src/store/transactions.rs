@@ -125,6 +125,14 @@ impl Reader {
     }
 }
 
+/// What excludes others while a writer exists.
+pub(super) struct WriterGuards {
+    /// Excludes a switch of the store.
+    pub(super) _writing: OwnedRwLockReadGuard<()>,
+    /// Excludes the copier of an online migration.
+    pub(super) _unit: Option<Box<dyn Send + Sync>>,
+}
+
 /// A fenced transaction that reads and writes the entities of a unit. Rolled back if dropped.
 ///
 /// # Errors
@@ -139,8 +147,8 @@ pub struct Writer {
     units: LoadedUnits,
     /// The stored tables and keys that were changed, for dual writes.
     touched: Vec<(String, Key)>,
-    /// Excludes the copier of the online migration. Dropped after the transaction.
-    _held: Option<Box<dyn Send + Sync>>,
+    /// Dropped after the transaction.
+    _guards: WriterGuards,
 }
 
 impl std::fmt::Debug for Writer {
@@ -157,7 +165,7 @@ impl Writer {
     pub(super) fn new(
         store: Store,
         access: OwnedRwLockReadGuard<TableAccess>,
-        held: Option<Box<dyn Send + Sync>>,
+        guards: WriterGuards,
         tx: Transaction,
     ) -> Self {
         let session = Session { store, tx };
@@ -167,7 +175,7 @@ impl Writer {
             session,
             units,
             touched: Vec::new(),
-            _held: held,
+            _guards: guards,
         }
     }
 
