@@ -229,7 +229,9 @@ struct Inner {
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
     access: Arc<RwLock<TableAccess>>,
-    /// Shared by the writers, which a switch waits for while readers go on.
+    /// Shared by lasting readers, which a switch waits for while others go on.
+    lasting: Arc<RwLock<()>>,
+    /// Shared by writers, which a switch waits for while readers go on.
     writing: Arc<RwLock<()>>,
     /// For readers that are kept while a client receives a list.
     kept_readers: Arc<Semaphore>,
@@ -248,6 +250,7 @@ pub struct KeptReader {
 pub struct Switch {
     access: OwnedRwLockWriteGuard<TableAccess>,
     _writing: OwnedRwLockWriteGuard<()>,
+    _lasting: OwnedRwLockWriteGuard<()>,
     _permits: OwnedSemaphorePermit,
 }
 
@@ -296,6 +299,7 @@ impl Store {
             keyring,
             clock,
             access,
+            lasting: Arc::default(),
             writing: Arc::default(),
             kept_readers,
             left_out: AtomicU64::new(0),
@@ -305,17 +309,20 @@ impl Store {
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
     /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
-    /// First for the readers that are kept, during which others go on; then for the writers, during
-    /// which readers go on: one of them may wait for a module, in a dual write.
+    ///
+    /// What may take long comes first, while others go on: readers that are kept or lasting, then
+    /// writers, which may wait for a module in a dual write.
     pub async fn switch(&self) -> Switch {
         let permits = Arc::clone(&self.0.kept_readers)
             .acquire_many_owned(most_kept(&self.0.database))
             .await;
+        let lasting = Arc::clone(&self.0.lasting).write_owned().await;
         let writing = Arc::clone(&self.0.writing).write_owned().await;
         let access = Arc::clone(&self.0.access).write_owned().await;
         Switch {
             access,
             _writing: writing,
+            _lasting: lasting,
             _permits: permits.expect("the semaphore is never closed"),
         }
     }
@@ -376,6 +383,15 @@ impl Store {
     pub async fn reader(&self) -> Result<Reader, StoreError> {
         let access = self.access().await;
         Reader::begin(self.clone(), access, self.0.database.read().await?).await
+    }
+
+    /// A reader that may be open while translators run.
+    ///
+    /// # Errors
+    /// As [`reader`](Self::reader).
+    pub async fn lasting_reader(&self) -> Result<Reader, StoreError> {
+        let lasting = Arc::clone(&self.0.lasting).read_owned().await;
+        Ok(self.reader().await?.lasting(lasting))
     }
 
     /// A reader for a single query; without a transaction, if access is direct and the database

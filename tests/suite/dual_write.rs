@@ -158,20 +158,26 @@ async fn switch_waits_for_readers_and_blocks_new_ones() {
     reading.await.unwrap().unwrap();
 }
 
-/// A writer may wait for a module, in a dual write.
+/// A lasting reader waits for translators, and a writer, in a dual write, for modules of migrations.
 #[tokio::test(flavor = "multi_thread")]
-async fn switch_that_waits_for_a_writer_lets_readers_go_on_and_no_writer_begin() {
+async fn switch_waits_for_what_takes_long_while_others_go_on() {
     let server = Server::empty(Kind::Sqlite).await;
-    let writer = server.store.writer(b"one").await.unwrap();
-    let mut switch = Box::pin(server.store.switch());
+    let store = &server.store;
+    let lasting = store.lasting_reader().await.unwrap();
+    let mut switch = Box::pin(store.switch());
     assert!((&mut switch).now_or_never().is_none());
-    for _ in 0..2 {
-        drop(server.store.reader().await.unwrap());
-    }
-    assert!(server.store.writer(b"other").now_or_never().is_none());
+    drop(store.reader().await.unwrap());
+    let writer = store.writer(b"one").await.unwrap();
+    let mut next = Box::pin(store.lasting_reader());
+    assert!((&mut next).now_or_never().is_none());
+    drop(lasting);
+    assert!((&mut switch).now_or_never().is_none());
+    drop(store.reader().await.unwrap());
+    assert!(store.writer(b"other").now_or_never().is_none());
     drop(writer);
     drop(switch.await);
-    drop(server.store.writer(b"other").await.unwrap());
+    drop(next.await.unwrap());
+    drop(store.writer(b"other").await.unwrap());
 }
 
 /// An online migration that splits the fixture's desired LRPs, after the copy and before the

@@ -13,7 +13,7 @@ use super::chain::{CallTarget, TranslatorChain};
 use super::handlers::{self, HandlerCall};
 use super::{Api, NotHeld, Request};
 use crate::domain::Page;
-use crate::store::{Key, Reader};
+use crate::store::{Key, Reader, StoreError};
 
 /// Longest wait for a permit. Below the time after which Diego's clients give up.
 const WAIT: Duration = Duration::from_secs(5);
@@ -187,8 +187,8 @@ impl Api {
                 reader: None,
                 after,
                 units,
-            } => match Page::begin(self.service.store(), after, units).await {
-                Ok(page) => Some(page),
+            } => match self.reader_of(&target).await {
+                Ok(reader) => Some(Page::of(reader, after, units)),
                 Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
             },
         };
@@ -200,6 +200,15 @@ impl Api {
             reader: page.and_then(Page::into_reader),
             next,
             is_page_read,
+        }
+    }
+
+    /// The transaction of a page.
+    async fn reader_of(&self, target: &CallTarget) -> Result<Reader, StoreError> {
+        let store = self.service.store();
+        match target {
+            CallTarget::Native { .. } | CallTarget::Stream(_) => store.reader().await,
+            CallTarget::Translated { .. } => store.lasting_reader().await,
         }
     }
 

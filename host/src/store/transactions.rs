@@ -22,6 +22,8 @@ use super::{EntityTable, Session, Store, StoreError, direct, failed};
 pub struct Reader {
     pub(super) access: OwnedRwLockReadGuard<TableAccess>,
     pub(super) session: Session,
+    /// See [`Store::lasting_reader`]. Dropped after the transaction.
+    _lasting: Option<OwnedRwLockReadGuard<()>>,
 }
 
 impl Reader {
@@ -41,7 +43,15 @@ impl Reader {
         Ok(Self {
             access,
             session: Session { store, tx },
+            _lasting: None,
         })
+    }
+
+    pub(super) fn lasting(self, guard: OwnedRwLockReadGuard<()>) -> Self {
+        Self {
+            _lasting: Some(guard),
+            ..self
+        }
     }
 
     /// The present time in nanoseconds since 1970.
