@@ -12,12 +12,13 @@ use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
 use bytes::Bytes;
+use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::api::lrp;
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::modules;
 use crate::harness::server::{Options, Server};
+use crate::harness::{modules, pause};
 use crate::translators::{desire_native, list_native};
 
 /// A host with the hostile translator beside those of all versions, which are newer.
@@ -39,8 +40,9 @@ on_each_database!(flood_of_translated_calls_delays_neither_native_nor_newer_ones
 /// Goal: clients of an old version cannot keep those of newer ones from being answered, whatever
 /// their translator does, and what it does ends with its client. Method: many lists through a
 /// translator that never returns, each with a page of the database open. No call of a native client
-/// waits until one of them is stopped; those that find no place get 503, while clients of newer
-/// versions get their lists; when the clients have gone, others are served at once.
+/// waits until one of them is stopped, nor for a reload, which does; those that find no place get
+/// 503, while clients of newer versions get their lists; when the clients have gone, others are
+/// served at once.
 async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Kind) {
     let server = Arc::new(hostile(kind).await);
     let mut flood = tokio::task::JoinSet::new();
@@ -48,10 +50,17 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
         let server = Arc::clone(&server);
         flood.spawn(async move { server.post("/v1.2-hostile/spins", []).await });
     }
+    while server.store.switch().now_or_never().is_some() {
+        pause().await;
+    }
+    let store = server.store.clone();
+    let reload = tokio::spawn(async move { drop(store.switch().await) });
+    pause().await;
     for at in 0..10 {
         assert_eq!(list_native(&server).await.len(), at);
         desire_native(&server, &format!("guid-{at}"), "domain").await;
     }
+    assert!(!reload.is_finished(), "the native calls came first");
     let first = flood.join_next().await.unwrap().unwrap();
     assert_eq!(
         (first.status, first.header("retry-after")),
@@ -68,6 +77,7 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
         assert_eq!(reply.status, 200, "{newer}: {}", reply.text());
     }
     flood.shutdown().await;
+    reload.await.unwrap();
     let reply = server.post("/v1.2-hostile/once", []).await;
     assert!(
         reply.message::<proto::PingResponse>().available,
