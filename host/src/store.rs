@@ -310,8 +310,8 @@ impl Store {
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
     /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
     ///
-    /// What may take long comes first, while others go on: readers that are kept or lasting, then
-    /// writers, which may wait for a module in a dual write.
+    /// The waits that may be long come first, while others go on: for readers that are kept or
+    /// lasting, then for writers, which may wait for a module in a dual write.
     pub async fn switch(&self) -> Switch {
         let permits = Arc::clone(&self.0.kept_readers)
             .acquire_many_owned(most_kept(&self.0.database))

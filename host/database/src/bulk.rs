@@ -24,8 +24,7 @@ use super::{Dialect, SqlError, Transaction};
 pub const MOST_VALUES_SQLITE: usize = 32_766;
 const MOST_VALUES_MYSQL: usize = 65_535;
 const MOST_ROWS: usize = 256;
-/// Bytes of the arrays of one statement, of which the driver makes two copies. More do not make a
-/// migration faster.
+/// Bytes of the arrays of one statement, of which the driver makes two copies.
 const ARRAY_BYTES: usize = 512 << 10;
 
 /// The rows of a table, with the columns in its order.

@@ -128,7 +128,7 @@ impl CopiedUnit<TransformedBatch> {
         self.content.refused_unit(job, &self.keys[0], table, source)
     }
 
-    /// The same unit, left out of the copies.
+    /// The unit as one that is left out of the copies.
     pub(super) fn left_out(&self, refused: RefusedUnit) -> Self {
         Self {
             group: self.group,

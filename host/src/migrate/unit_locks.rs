@@ -117,12 +117,9 @@ impl UnitLocks {
             let excludes_all = self.excludes_all(&unit.1);
             let unit = self.lock_of(unit);
             let is_requested = excludes_all || queues.of_units.contains_key(&unit);
-            if watched.insert(unit.clone()) {
-                queues.watched.entry(unit.clone()).or_default().watchers += 1;
-            }
-            if is_requested && let Some(of_unit) = queues.watched.get_mut(&unit) {
-                of_unit.is_requested = true;
-            }
+            let of_unit = queues.watched.entry(unit.clone()).or_default();
+            of_unit.is_requested |= is_requested;
+            of_unit.watchers += usize::from(watched.insert(unit));
         }
         drop(queues);
         WatchedUnits {

@@ -135,7 +135,7 @@ impl Reader {
     }
 }
 
-/// What excludes others while a writer exists.
+/// The guards of a writer, which exclude others while it exists.
 pub(super) struct WriterGuards {
     /// Excludes a switch of the store.
     pub(super) _writing: OwnedRwLockReadGuard<()>,
