@@ -14,7 +14,6 @@ use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::TablePlan;
 use super::quarantine::{self, RefusedUnit};
 use super::transform::{ReadBatch, TransformedBatch, transform};
-use super::unit_locks::HeldUnits;
 use super::{Context, Job, MigrateError, RefusedUnits};
 use crate::lock::fence::Fence;
 
@@ -127,10 +126,12 @@ impl CopiedUnit<TransformedBatch> {
     pub(super) fn refused(&self, job: &Job, table: &str, source: &SqlError) -> RefusedUnit {
         self.content.refused_unit(job, &self.keys[0], table, source)
     }
+}
 
+impl<T> CopiedUnit<T> {
     /// The unit as one that is left out of the copies.
-    pub(super) fn left_out(&self, refused: RefusedUnit) -> Self {
-        Self {
+    pub(super) fn left_out(&self, refused: RefusedUnit) -> CopiedUnit<TransformedBatch> {
+        CopiedUnit {
             group: self.group,
             keys: self.keys.clone(),
             content: TransformedBatch::of_refused(refused),
@@ -186,6 +187,9 @@ async fn remove(
     })
 }
 
+/// Rounds in which a unit is not held while modules are called for it.
+const UNHELD_ROUNDS: usize = 3;
+
 /// Copies the units of a batch that clients have requested since it was read, as they are now.
 /// Returns the number of those that went into quarantine.
 pub(super) async fn copy_requested(
@@ -195,55 +199,129 @@ pub(super) async fn copy_requested(
     group: usize,
     keys: &[UnitKey],
 ) -> Result<u64, MigrateError> {
-    if let Some(locks) = job.locks() {
-        // What has requested them ends.
-        let units = keys.iter().map(|key| (group, key.clone()));
-        drop(locks.take(units.collect()).await);
-    }
-    let attempt = || places_in_copies(context, job, group, keys);
-    // Their writes were committed, and have copied them.
-    let copied =
-        pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
     let mut left_out = 0;
-    for (place, key) in keys.iter().enumerate() {
-        if !copied.contains(&place) {
-            left_out += copy(context, fence, job, group, key).await?;
+    let mut requested = keys.to_vec();
+    for round in 0.. {
+        if let Some(locks) = job.locks() {
+            // What has requested them ends.
+            let units = requested.iter().map(|key| (group, key.clone()));
+            drop(locks.take(units.collect()).await);
+        }
+        // Clients' writes that were committed have copied theirs.
+        let mut waiting = not_copied(context, job, group, requested).await?;
+        requested = Vec::new();
+        if waiting.is_empty() {
+            break;
+        }
+        while let Some(key) = waiting.pop() {
+            let lock = if round < UNHELD_ROUNDS {
+                UnitLock::BeforeWriting
+            } else {
+                UnitLock::BeforeReading
+            };
+            match copy(context, fence, job, (group, &key), lock).await? {
+                Some(quarantined) => left_out += quarantined,
+                None => requested.push(key),
+            }
         }
     }
     Ok(left_out)
 }
 
-/// The places of units that a copy has rows of.
-async fn places_in_copies(
+/// Copies the units that are without rows in the copies because modules took longer for them than a
+/// client waits. Those that are so again and again remain in quarantine.
+pub(super) async fn copy_postponed(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+) -> Result<(), MigrateError> {
+    for _ in 0..UNHELD_ROUNDS {
+        let mut postponed = job
+            .dual_writes
+            .as_ref()
+            .map(|dual_writes| dual_writes.take_postponed())
+            .unwrap_or_default();
+        if job.refused_units == RefusedUnits::Stop {
+            // What an earlier run postponed.
+            let mut reader = context.database.read().await?;
+            postponed.extend(quarantine::left_out(&mut reader, job).await?);
+        }
+        if postponed.is_empty() {
+            break;
+        }
+        for (group, keys) in postponed {
+            let keys: Vec<_> = keys.into_iter().collect();
+            let left_out = copy_requested(context, fence, job, group, &keys).await?;
+            context.progress.quarantined(left_out);
+        }
+    }
+    Ok(())
+}
+
+/// The units that no copy has rows of.
+async fn not_copied(
     context: &Context,
     job: &Job,
     group: usize,
-    keys: &[UnitKey],
-) -> Result<HashSet<usize>, MigrateError> {
-    let mut reader = context.database.read().await?;
-    let mut there = HashSet::new();
-    for plan in job.copies_of(group) {
-        let name = plan.staged(job.to);
-        there.extend(bbs_units::places_among(&mut reader, &plan.table, &name, keys).await?);
-    }
-    Ok(there)
+    mut keys: Vec<UnitKey>,
+) -> Result<Vec<UnitKey>, MigrateError> {
+    let attempt = || async {
+        let mut reader = context.database.read().await?;
+        let mut copied = HashSet::new();
+        for plan in job.copies_of(group) {
+            let name = plan.staged(job.to);
+            copied.extend(bbs_units::places_among(&mut reader, &plan.table, &name, &keys).await?);
+        }
+        Ok(copied)
+    };
+    let copied =
+        pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
+    let mut place = 0..;
+    keys.retain(|_| !copied.contains(&place.next().expect("without an end")));
+    Ok(keys)
 }
 
-/// Copies a unit as it is now. Returns whether it went into quarantine, as a number of units.
+/// When a unit is locked that is copied alone while clients write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum UnitLock {
+    /// A client that requests it before then does not wait for modules.
+    BeforeWriting,
+    BeforeReading,
+}
+
+/// Copies a unit as it is now. Returns whether it went into quarantine, as a number of units; none
+/// if a client has requested it before it was locked.
 async fn copy(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    group: usize,
-    key: &UnitKey,
-) -> Result<u64, MigrateError> {
-    let _held = held(job, group, key).await;
+    (group, key): (usize, &UnitKey),
+    lock: UnitLock,
+) -> Result<Option<u64>, MigrateError> {
     let attempt = || async {
+        let mut held = None;
+        let mut watched = None;
+        match (job.locks(), lock) {
+            (None, _) => {}
+            (Some(locks), UnitLock::BeforeReading) => {
+                held = Some(locks.take(vec![(group, key.clone())]).await);
+            }
+            (Some(locks), UnitLock::BeforeWriting) => {
+                watched = Some(locks.watch(vec![(group, key.clone())]).await);
+            }
+        }
         let mut reader = context.database.read().await?;
         let unit = CopiedUnit::read(&mut reader, job, group, key).await?;
         // No transaction is open while a module is called: SQLite has one writer.
         drop(reader);
         let unit = unit.transformed(job).await?;
+        if let Some(watched) = watched {
+            let Ok(now_held) = watched.hold(group, std::slice::from_ref(key)).await else {
+                return Ok(None);
+            };
+            held = Some(now_held);
+        }
+        let _held = held;
         let unit = match written(fence, job, &unit).await {
             Err(MigrateError::RefusedRow { table, source }) => {
                 let refused = unit.refused(job, &table, &source);
@@ -259,7 +337,7 @@ async fn copy(
                 unit
             }
         };
-        Ok(unit.content.refused.len() as u64)
+        Ok(Some(unit.content.refused.len() as u64))
     };
     pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await
 }
@@ -275,14 +353,6 @@ async fn written(
     Ok(tx.commit().await.about("rows of a copy")?)
 }
 
-/// The lock of a unit, if clients write meanwhile.
-async fn held(job: &Job, group: usize, key: &UnitKey) -> Option<HeldUnits> {
-    match job.locks() {
-        Some(locks) => Some(locks.take(vec![(group, key.clone())]).await),
-        None => None,
-    }
-}
-
 /// Takes a unit out of all copies into quarantine.
 pub(super) async fn leave_out(
     context: &Context,
@@ -292,7 +362,10 @@ pub(super) async fn leave_out(
     refused: RefusedUnit,
 ) -> Result<(), MigrateError> {
     let key = refused.key.clone();
-    let _held = held(job, group, &key).await;
+    let _held = match job.locks() {
+        Some(locks) => Some(locks.take(vec![(group, key.clone())]).await),
+        None => None,
+    };
     let mut tx = fence.begin().await?;
     for plan in job.copies_of(group) {
         let before = remove(&mut tx, job, plan, std::slice::from_ref(&key)).await?;

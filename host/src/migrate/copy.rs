@@ -364,6 +364,7 @@ async fn write_batch(
         }
     }
     residue::store(&mut tx, &batch.transformed.residue).await?;
+    quarantine::forget_copied(&mut tx, job, of.group, &batch.keys).await?;
     quarantine::store(
         &mut tx,
         job,

@@ -219,6 +219,10 @@ pub enum MigrateError {
         bytes: u64,
         limit: u64,
     },
+    #[error(
+        "modules took more than 1 s for unit {unit:?} while the write of a client waited for them"
+    )]
+    Postponed { unit: String },
     /// A unit at which a migration has to stop.
     #[error("{source}")]
     Refused {

@@ -5,7 +5,7 @@
 
 mod dual_write;
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
@@ -14,12 +14,13 @@ pub(super) use dual_write::CopyWriter;
 
 use bbs_database::Dialect;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_units::UnitKey;
 
 use super::copy::UnitBudget;
 use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
-    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, cut_over, decided,
-    start_over, state, steps,
+    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, RefusedUnits, Work, cut_over,
+    decided, start_over, state, steps,
 };
 use crate::lock::fence::Fence;
 use crate::store;
@@ -88,6 +89,7 @@ impl Online {
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         steps::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await?;
         steps::verify(context, &self.job).await?;
+        steps::copy_postponed(context, fence, &self.job).await?;
         self.job.check_copies()
     }
 
@@ -98,6 +100,7 @@ impl Online {
     /// the database fails.
     pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         self.job.check_copies()?;
+        self.job.check_postponed()?;
         cut_over::cut_over(context, fence, &self.job).await
     }
 
@@ -136,6 +139,22 @@ impl Job {
             Some(dual_writes) => dual_writes.fault(),
         }
     }
+
+    /// The fault of a unit that is postponed to the last moment. With quarantine it is there.
+    fn check_postponed(&self) -> Result<(), MigrateError> {
+        let of_unit = |dual_writes: &DualWrites| {
+            let postponed = dual_writes.postponed.lock();
+            postponed.iter().next().map(|(_, key)| key.name())
+        };
+        match self.dual_writes.as_ref().and_then(of_unit) {
+            Some(unit) if self.refused_units == RefusedUnits::Stop => {
+                Err(MigrateError::NotFollowed {
+                    source: Arc::new(MigrateError::Postponed { unit }),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The state that the copier shares with the writes of clients.
@@ -145,6 +164,8 @@ pub(super) struct DualWrites {
     broken: OnceLock<Arc<MigrateError>>,
     /// Units of which a copy has refused a row.
     suspects: Mutex<HashSet<GroupUnit>>,
+    /// Units for which modules took longer than a client waits.
+    postponed: Mutex<HashSet<GroupUnit>>,
     /// A row that a copy has refused, until a later transaction abandons the copies: the
     /// transaction in which it was refused can do nothing more.
     refusal: Mutex<Option<MigrateError>>,
@@ -156,6 +177,7 @@ impl DualWrites {
             locks: UnitLocks::new(dialect == Dialect::Mysql),
             broken: OnceLock::new(),
             suspects: Mutex::default(),
+            postponed: Mutex::default(),
             refusal: Mutex::default(),
         }
     }
@@ -175,6 +197,24 @@ impl DualWrites {
 
     fn is_suspect(&self, unit: &GroupUnit) -> bool {
         self.suspects.lock().contains(unit)
+    }
+
+    fn postpone(&self, unit: GroupUnit) {
+        self.postponed.lock().insert(unit);
+    }
+
+    fn is_postponed(&self, unit: &GroupUnit) -> bool {
+        self.postponed.lock().contains(unit)
+    }
+
+    /// The units that are postponed, by group. They are no longer, so that a client's write takes
+    /// them to the copies, or postpones them again.
+    pub(super) fn take_postponed(&self) -> BTreeMap<usize, BTreeSet<UnitKey>> {
+        let mut postponed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (group, key) in self.postponed.lock().drain() {
+            postponed.entry(group).or_default().insert(key);
+        }
+        postponed
     }
 
     fn refused_by(&self, fault: MigrateError) {

@@ -10,6 +10,7 @@
 
 mod document;
 mod foreign;
+mod left_out;
 mod limit;
 mod put_back;
 mod repair;
@@ -39,6 +40,7 @@ use crate::lock::fence::Fence;
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
+pub(super) use left_out::{forget_copied, left_out};
 pub use put_back::{Fate, retry};
 pub(super) use put_back::{give_back, groups_of, reason, with};
 pub(super) use repair::unit_of;

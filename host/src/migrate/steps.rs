@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use super::copy::{self, UnitBudget};
 use super::{
-    Context, Job, MigrateError, Work, cut_over, examine, fault, prepare, quarantine, verify,
+    Context, Job, MigrateError, Work, copied_units, cut_over, examine, fault, prepare, quarantine,
+    verify,
 };
 use crate::lock::fence::Fence;
 
@@ -41,6 +42,7 @@ pub(super) async fn copy(
         if !copy::copy(context, fence, job, budget).await? {
             return Ok(false);
         }
+        copied_units::copy_postponed(context, fence, job).await?;
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, job).await?;
         cut_over::change_ahead(context, fence, job).await?;
@@ -49,6 +51,21 @@ pub(super) async fn copy(
     match copied.await {
         Err(fault) => Err(quarantine::stopped(context, fence, job, fault).await),
         complete => complete,
+    }
+}
+
+/// Copies what the writes of clients have postponed since all units were copied.
+///
+/// # Errors
+/// As [`copy`].
+pub(super) async fn copy_postponed(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+) -> Result<(), MigrateError> {
+    match copied_units::copy_postponed(context, fence, job).await {
+        Err(fault) => Err(quarantine::stopped(context, fence, job, fault).await),
+        Ok(()) => Ok(()),
     }
 }
 

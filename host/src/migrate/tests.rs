@@ -7,6 +7,7 @@ mod inserted;
 mod left_out;
 mod line;
 mod pacing;
+mod postponed;
 mod refusals;
 mod requested;
 mod restored;

@@ -4,17 +4,23 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs_database::{StatementResult, Transaction, sql};
 use bbs_units::UnitKey;
 use bbs_work::causes::with_causes;
 use futures_util::future::BoxFuture;
+use tokio::time::timeout;
 
 use super::DualWrites;
 use crate::migrate::copied_units::CopiedUnit;
-use crate::migrate::transform::TransformedBatch;
+use crate::migrate::quarantine::RefusedUnit;
+use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::{Job, MigrateError, RefusedUnits, state};
 use crate::store;
+
+/// The longest time for which a client's write waits for the modules of one unit.
+const MODULE_WAIT: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(crate) struct CopyWriter {
@@ -105,7 +111,7 @@ impl CopyWriter {
     ) -> Result<(), MigrateError> {
         let job = &self.job;
         let unit = CopiedUnit::read(tx, job, group, &asked).await?;
-        let unit = unit.transformed(job).await?;
+        let unit = self.transformed_in_time(unit, (group, &asked)).await?;
         if self.dual_writes().is_suspect(&(group, asked.clone())) {
             return self.write_suspect(tx, &unit).await;
         }
@@ -116,6 +122,30 @@ impl CopyWriter {
             self.dual_writes().suspect((group, asked));
         }
         written
+    }
+
+    /// Takes a unit through the modules. If that takes long, the unit is left out of the copies until
+    /// the copier copies it: the client waits, and on SQLite each other one that writes.
+    async fn transformed_in_time(
+        &self,
+        unit: CopiedUnit<ReadBatch>,
+        (group, key): (usize, &UnitKey),
+    ) -> Result<CopiedUnit<TransformedBatch>, MigrateError> {
+        let place = (group, key.clone());
+        let postponed = unit.left_out(RefusedUnit {
+            key: key.clone(),
+            error: MigrateError::Postponed { unit: key.name() },
+        });
+        if self.dual_writes().is_postponed(&place) {
+            return Ok(postponed);
+        }
+        match timeout(MODULE_WAIT, unit.transformed(&self.job)).await {
+            Ok(transformed) => transformed,
+            Err(_) => {
+                self.dual_writes().postpone(place);
+                Ok(postponed)
+            }
+        }
     }
 
     /// Replacement of a unit of which the database has refused a row: if it does so again, the unit
