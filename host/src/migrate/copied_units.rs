@@ -189,6 +189,8 @@ async fn remove(
 
 /// Rounds in which a unit is not held while modules are called for it.
 const UNHELD_ROUNDS: usize = 3;
+/// Rounds in which postponed units are copied. Clients may postpone them again meanwhile.
+const POSTPONED_ROUNDS: usize = 3;
 
 /// Copies the units of a batch that clients have requested since it was read, as they are now.
 /// Returns the number of those that went into quarantine.
@@ -235,7 +237,7 @@ pub(super) async fn copy_postponed(
     fence: &Fence,
     job: &Arc<Job>,
 ) -> Result<(), MigrateError> {
-    for _ in 0..UNHELD_ROUNDS {
+    for _ in 0..POSTPONED_ROUNDS {
         let mut postponed = job
             .dual_writes
             .as_ref()
@@ -244,7 +246,9 @@ pub(super) async fn copy_postponed(
         if job.refused_units == RefusedUnits::Stop {
             // What an earlier run postponed.
             let mut reader = context.database.read().await?;
-            postponed.extend(quarantine::left_out(&mut reader, job).await?);
+            for (group, keys) in quarantine::left_out(&mut reader, job).await? {
+                postponed.entry(group).or_default().extend(keys);
+            }
         }
         if postponed.is_empty() {
             break;
@@ -263,7 +267,7 @@ async fn not_copied(
     context: &Context,
     job: &Job,
     group: usize,
-    mut keys: Vec<UnitKey>,
+    keys: Vec<UnitKey>,
 ) -> Result<Vec<UnitKey>, MigrateError> {
     let attempt = || async {
         let mut reader = context.database.read().await?;
@@ -276,9 +280,9 @@ async fn not_copied(
     };
     let copied =
         pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
-    let mut place = 0..;
-    keys.retain(|_| !copied.contains(&place.next().expect("without an end")));
-    Ok(keys)
+    let all = keys.into_iter().enumerate();
+    let others = all.filter(|(place, _)| !copied.contains(place));
+    Ok(others.map(|(_, key)| key).collect())
 }
 
 /// When a unit is locked that is copied alone while clients write.
