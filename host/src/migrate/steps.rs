@@ -57,7 +57,7 @@ pub(super) async fn copy(
 /// Copies what the writes of clients have postponed since all units were copied.
 ///
 /// # Errors
-/// As [`copy`].
+/// As [`copy()`].
 pub(super) async fn copy_postponed(
     context: &Context,
     fence: &Fence,
