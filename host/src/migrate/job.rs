@@ -132,6 +132,14 @@ impl Work {
             .map(|dual_writes| &dual_writes.locks)
     }
 
+    /// The group that a table is read in.
+    pub(super) fn group_of(&self, table: &str) -> Option<usize> {
+        self.lens
+            .groups
+            .iter()
+            .position(|group| group.sources.iter().any(|name| name == table))
+    }
+
     /// The tables of a group that units are read from.
     pub(super) fn sources(&self, group: usize) -> Vec<&Table> {
         self.lens.groups[group]

@@ -41,12 +41,7 @@ impl CopyWriter {
 
     /// The unit of rows of a table with this partition key, if the table is copied.
     fn unit(&self, table: &str, key: &[u8]) -> Option<(usize, UnitKey)> {
-        let group = self
-            .job
-            .lens
-            .groups
-            .iter()
-            .position(|group| group.sources.iter().any(|name| name == table))?;
+        let group = self.job.group_of(table)?;
         self.job
             .has_copies(group)
             .then(|| (group, UnitKey::text(key)))

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::{StatementResult, Transaction};
-use bbs_lens::TableGroup;
 use bbs_units::UnitKey;
 use sea_query::{Expr, ExprTrait, Query};
 
@@ -30,10 +29,8 @@ pub(in crate::migrate) async fn left_out(
                 .map(Option::unwrap_or_default)
                 .about(QUARANTINE)
         };
-        let table = text(2)?;
-        let of_table = |group: &TableGroup| group.sources.iter().any(|source| source == table);
         let key = UnitKey::from_text(text(1)?);
-        let (Some(key), Some(group)) = (key, work.lens.groups.iter().position(of_table)) else {
+        let (Some(key), Some(group)) = (key, work.group_of(text(2)?)) else {
             let unit = text(0)?.to_owned();
             return Err(MigrateError::DamagedQuarantine { unit });
         };

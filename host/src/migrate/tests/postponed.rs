@@ -4,15 +4,14 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bbs_database::sql;
-use bbs_lens::layout::columns::{Batch, Outcome, Written};
-use bbs_lens::layout::manifest::{Access, Direction};
-use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::layout::columns::{Batch, Outcome};
+use bbs_lens::layout::manifest::Direction;
+use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::line::{self, all};
+use super::requested::{annotated, annotations, call, followed, noted};
 use super::world::TestEngine;
 use crate::lock::fence::Fence;
 use crate::migrate::*;
@@ -28,85 +27,46 @@ static CALLED: Barrier = Barrier::new(2);
 static ENDS: Barrier = Barrier::new(2);
 /// The calls for a single unit that has the word `slow`.
 static SLOW_CALLS: AtomicUsize = AtomicUsize::new(0);
-/// Those of them that are slow, before the others.
+/// The number of those calls that are slow, before the others.
 static SLOW: AtomicUsize = AtomicUsize::new(0);
 
-/// Puts a word before each annotation.
+/// Notes each annotation; calls for a single unit that has the word may be slow.
 fn note_slowly(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
-    let units = table.unit_offsets.len() - 1;
-    let mut noted = ColumnBuilder::new(Encoding::Text);
-    for row in 0..table.unit_offsets[units] as usize {
-        let Value::Text(text) = table.columns[0].get(Encoding::Text, row) else {
-            return Err("no annotation".to_owned());
-        };
-        if units == 1 && text.starts_with(b"slow") {
-            SLOW_CALLS.fetch_add(1, Ordering::SeqCst);
-            let less = |slow: usize| slow.checked_sub(1);
-            if SLOW
-                .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
-                .is_ok()
-            {
-                CALLED.wait();
-                ENDS.wait();
-            }
+    let is_single = table.unit_offsets.len() == 2 && table.unit_offsets[1] == 1;
+    if is_single
+        && let Value::Text(text) = table.columns[0].get(Encoding::Text, 0)
+        && text.starts_with(b"slow")
+    {
+        SLOW_CALLS.fetch_add(1, Ordering::SeqCst);
+        let less = |slow: usize| slow.checked_sub(1);
+        if SLOW
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, less)
+            .is_ok()
+        {
+            CALLED.wait();
+            ENDS.wait();
         }
-        noted.push(Value::Text(&[b"noted ", text].concat()));
     }
-    Ok(Outcome {
-        tables: vec![Written {
-            shape: None,
-            columns: vec![noted.finish()],
-        }],
-        ..Outcome::default()
-    })
+    noted(batch)
 }
 
-/// A migration of four apps that clients follow, whose modules are slow for single units.
+/// Four apps, and what happens to those that cannot be migrated.
 async fn world(refused_units: RefusedUnits) -> TestEngine {
-    let mut world = TestEngine::with_rows(4).await.tuned(Tuning {
+    let world = TestEngine::with_rows(4).await.tuned(Tuning {
         refused_units,
         ..Tuning::default()
     });
-    let access = Access::to("desired_lrps");
-    let manifest = line::manifest(2, "notes")
-        .up(access.reads(["annotation"]).writes(["annotation"]))
-        .leaves_residue();
-    let notes = line::native(manifest, note_slowly);
-    world.context.migrations = vec![Arc::clone(&all()[0]), notes];
-    world
-        .execute("UPDATE desired_lrps SET annotation = 'first'")
-        .await;
-    world
-}
-
-async fn followed(world: &TestEngine) -> (Fence, online::Online) {
-    let fence = Fence::raise(&world.context.database).await.unwrap();
-    let intent = Intent::Up { wanted: 2 };
-    match online::start(&world.context, &fence, intent).await.unwrap() {
-        online::Start::Follow(online) => (fence, online),
-        online::Start::Done(decision) => panic!("{decision:?}"),
-    }
+    annotated(world, note_slowly).await
 }
 
 /// A client's write to an app.
 async fn annotate(fence: &Fence, dual_write: &dyn DualWrite, guid: &str, annotation: &str) {
-    let unit = guid.as_bytes().to_vec();
-    let _held = dual_write.hold(vec!["desired_lrps"], &unit).await;
-    let mut tx = fence.begin().await.unwrap();
-    let change = sql("UPDATE desired_lrps SET annotation = ? WHERE guid = ?");
-    tx.execute(change.bind(annotation).bind(guid))
-        .await
-        .unwrap();
-    dual_write
-        .changed(&mut tx, &[("desired_lrps".to_owned(), unit)])
-        .await
-        .unwrap();
-    tx.commit().await.unwrap();
+    let change = format!("UPDATE desired_lrps SET annotation = '{annotation}' WHERE guid = ?");
+    call(fence, dual_write, guid, &change, true).await;
 }
 
-/// The same during which a module is slow; it ends after the write. Another write follows before it
-/// ends.
+/// A write during which a module is slow. The module's call ends after it, and after another write.
 async fn annotate_slowly(fence: &Fence, online: &online::Online, guid: &str) {
     let calls = SLOW_CALLS.load(Ordering::SeqCst);
     SLOW.store(1, Ordering::SeqCst);
@@ -125,12 +85,6 @@ async fn annotate_slowly(fence: &Fence, online: &online::Online, guid: &str) {
         "a unit that is postponed is not given to modules in a client's write"
     );
     spawn_blocking(|| ENDS.wait()).await.unwrap();
-}
-
-async fn annotations(world: &TestEngine) -> String {
-    world
-        .text("SELECT group_concat(guid || ' ' || annotation, ', ') FROM (SELECT * FROM desired_lrps ORDER BY guid)")
-        .await
 }
 
 /// Goal: a client's write ends in bounded time however long modules take for its unit, and the unit

@@ -23,14 +23,19 @@ const PATIENCE: Duration = Duration::from_secs(60);
 static READ: Barrier = Barrier::new(2);
 static WRITTEN: Barrier = Barrier::new(2);
 
-/// Puts a word before each annotation. A call for several units waits for the clients.
+/// Notes each annotation; a call for several units waits for the clients.
 fn note_after_clients(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-    let table = &batch.tables[0];
-    let units = table.unit_offsets.len() - 1;
-    if units > 1 {
+    if batch.tables[0].unit_offsets.len() > 2 {
         READ.wait();
         WRITTEN.wait();
     }
+    noted(batch)
+}
+
+/// Puts a word before each annotation.
+pub(super) fn noted(batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    let units = table.unit_offsets.len() - 1;
     let mut noted = ColumnBuilder::new(Encoding::Text);
     for row in 0..table.unit_offsets[units] as usize {
         let text = match table.columns[0].get(Encoding::Text, row) {
@@ -48,8 +53,41 @@ fn note_after_clients(_: Direction, _: &RunArguments, batch: &Batch) -> Result<O
     })
 }
 
+/// A world in which clients follow a migration of this row function, which writes annotations.
+pub(super) async fn annotated(
+    mut world: TestEngine,
+    row_function: line::RowFunction,
+) -> TestEngine {
+    let access = Access::to("desired_lrps");
+    let manifest = line::manifest(2, "notes")
+        .up(access.reads(["annotation"]).writes(["annotation"]))
+        .leaves_residue();
+    let notes = line::native(manifest, row_function);
+    world.context.migrations = vec![Arc::clone(&all()[0]), notes];
+    world
+        .execute("UPDATE desired_lrps SET annotation = 'first'")
+        .await;
+    world
+}
+
+pub(super) async fn followed(world: &TestEngine) -> (Fence, online::Online) {
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let intent = Intent::Up { wanted: 2 };
+    match online::start(&world.context, &fence, intent).await.unwrap() {
+        online::Start::Follow(online) => (fence, online),
+        online::Start::Done(decision) => panic!("{decision:?}"),
+    }
+}
+
+/// All apps with their annotations.
+pub(super) async fn annotations(world: &TestEngine) -> String {
+    world
+        .text("SELECT group_concat(guid || ' ' || annotation, ', ') FROM (SELECT * FROM desired_lrps ORDER BY guid)")
+        .await
+}
+
 /// A client's call on an app: its statement, and whether it is committed.
-async fn call(
+pub(super) async fn call(
     fence: &Fence,
     dual_write: &dyn DualWrite,
     guid: &str,
@@ -78,23 +116,8 @@ async fn call(
 /// copy. Method: the module's call for the batch ends after the clients' calls.
 #[tokio::test(flavor = "multi_thread")]
 async fn unit_that_a_client_requests_while_its_batch_is_transformed_is_copied_as_it_is_then() {
-    let mut world = TestEngine::with_rows(8).await;
-    let access = Access::to("desired_lrps");
-    let manifest = line::manifest(2, "notes")
-        .up(access.reads(["annotation"]).writes(["annotation"]))
-        .leaves_residue();
-    let notes = line::native(manifest, note_after_clients);
-    world.context.migrations = vec![Arc::clone(&all()[0]), notes];
-    world
-        .execute("UPDATE desired_lrps SET annotation = 'first'")
-        .await;
-    let fence = Fence::raise(&world.context.database).await.unwrap();
-    let intent = Intent::Up { wanted: 2 };
-    let online::Start::Follow(online) =
-        online::start(&world.context, &fence, intent).await.unwrap()
-    else {
-        panic!("there is something to follow")
-    };
+    let world = annotated(TestEngine::with_rows(8).await, note_after_clients).await;
+    let (fence, online) = followed(&world).await;
     let dual_write = online.dual_write();
 
     let clients = async {
@@ -122,11 +145,8 @@ async fn unit_that_a_client_requests_while_its_batch_is_transformed_is_copied_as
     online.cut_over(&world.context, &fence).await.unwrap();
     clean_up(&world.context, &fence).await.unwrap();
 
-    let apps = world
-        .text("SELECT group_concat(guid || ' ' || annotation, ', ') FROM (SELECT * FROM desired_lrps ORDER BY guid)")
-        .await;
     assert_eq!(
-        apps,
+        annotations(&world).await,
         "app-00000 noted first, app-00001 noted changed, app-00002-new noted new, app-00003 noted first, \
          app-00004 noted first, app-00005 noted new, app-00006 noted changed, app-00007 noted first"
     );
