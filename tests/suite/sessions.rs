@@ -1,6 +1,9 @@
 //! Sessions on database servers: those that the server ends, and those whose statement takes too
 //! long or has lost its caller.
 
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use bbs::testing::database::{Database, Dialect, Transaction, sql};
@@ -142,4 +145,57 @@ async fn session_that_is_given_back_has_nothing_of_its_transaction(kind: Kind) {
             ["0", "0"]
         );
     }
+}
+
+on_each_server!(interrupted_statement_leaves_nothing_of_its_answer);
+/// Goal: no caller reads the answer to a statement of another one. Method: one connection; a
+/// statement that the server has not prepared yet loses its caller after each number of waits for
+/// the server.
+async fn interrupted_statement_leaves_nothing_of_its_answer(kind: Kind) {
+    let database = with_rows(kind).await;
+    let one = database
+        .open_limited(|limits| limits.max_connections = 1)
+        .await;
+    let mut interrupted = 0;
+    for case in 0..12 {
+        let (columns, waits) = (1 + case / 3, 1 + case % 3);
+        let mut reader = one.read().await.unwrap();
+        let wide = format!(", {waits}").repeat(columns - 1);
+        let statement = sql(format!("SELECT a{wide} FROM t WHERE a < ?")).bind(3);
+        interrupted += u32::from(is_interrupted(reader.fetch(statement), waits).await);
+        drop(reader);
+        for _ in 0..3 {
+            let mut reader = one.read().await.unwrap();
+            let rows = reader
+                .fetch(sql("SELECT a FROM t WHERE a < ? ORDER BY a").bind(3))
+                .await
+                .unwrap();
+            let found: Vec<_> = rows.iter().map(|row| row.integer(0).unwrap()).collect();
+            assert_eq!(
+                found,
+                [Some(1), Some(2)],
+                "{columns} columns, {waits} waits"
+            );
+            reader.commit().await.unwrap();
+        }
+    }
+    assert!(interrupted > 0);
+}
+
+/// Polls a future until it has waited so often, and drops it; whether that was before its end.
+async fn is_interrupted(future: impl Future, waits: usize) -> bool {
+    let mut future = pin!(future);
+    let mut waited = 0;
+    poll_fn(|context| {
+        if future.as_mut().poll(context).is_ready() {
+            return Poll::Ready(false);
+        }
+        waited += 1;
+        if waited == waits {
+            Poll::Ready(true)
+        } else {
+            Poll::Pending
+        }
+    })
+    .await
 }

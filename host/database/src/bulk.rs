@@ -96,18 +96,18 @@ async fn by_statements(tx: &mut Transaction, table: &str, rows: &Rows<'_>) -> Re
                     .await
                     .map(drop),
                 Inner::Postgres(session) => {
-                    let (connection, busy) = session.statement();
+                    let (connection, reading) = session.statement()?;
                     let inserted = bound_as_arrays(sqlx::query(text), rows, from..until)
                         .execute(connection)
                         .await;
-                    inserted.map(|_| busy.end())
+                    reading.ended(inserted).map(drop)
                 }
                 Inner::Mysql(session) => {
-                    let (connection, busy) = session.statement();
+                    let (connection, reading) = session.statement()?;
                     let inserted = bound(sqlx::query(text), rows, from..until)
                         .execute(connection)
                         .await;
-                    inserted.map(|_| busy.end())
+                    reading.ended(inserted).map(drop)
                 }
             }
         };

@@ -106,12 +106,18 @@ impl MysqlConnections {
     }
 
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {
-        Variables::read(self.pool.session().await?.connection()).await
+        let mut session = self.pool.session().await?;
+        let (connection, reading) = session.statement()?;
+        reading.ended(Variables::read(connection).await)
     }
 }
 
 impl Driver for MysqlDriver {
     type Database = MySql;
+
+    // It loses what it has read of a packet, and does not know of the answer to a preparation. What
+    // it takes for the next answer is the rest of that one, or it panics.
+    const SKIPS_INTERRUPTED: bool = false;
 
     async fn connect(&self) -> Result<Connected<Self>, SqlError> {
         let mut connection = self.log_in.connect(&self.options).await?;

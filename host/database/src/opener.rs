@@ -35,6 +35,9 @@ const LONGEST_CLOSE: Duration = Duration::from_secs(5);
 pub(super) trait Driver: fmt::Debug + Send + Sync + Sized + 'static {
     type Database: Sqlx;
 
+    /// Whether the driver skips the rest of an answer also where its caller gave up within it.
+    const SKIPS_INTERRUPTED: bool;
+
     /// Logs in and sets what statements depend on.
     fn connect(&self) -> impl Future<Output = Result<Connected<Self>, SqlError>> + Send;
 

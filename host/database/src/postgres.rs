@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::pool::SessionPool;
 use super::replacement::SessionReplacement;
+use super::session::ServerSession;
 use super::{ClientCertificate, Server, SqlError, Tls};
 
 /// Reads from one snapshot, whatever other transactions commit meanwhile.
@@ -73,6 +74,8 @@ pub(super) async fn open(
 
 impl Driver for PostgresDriver {
     type Database = Postgres;
+
+    const SKIPS_INTERRUPTED: bool = true;
 
     async fn connect(&self) -> Result<Connected<Self>, SqlError> {
         let mut connection = self.options.connect().await?;
@@ -165,30 +168,35 @@ pub(super) async fn keeps_settings(pool: &SessionPool<PostgresDriver>) -> Result
         return Ok(true);
     };
     let [first, second] = [Uuid::new_v4(), Uuid::new_v4()].map(|value| value.to_string());
-    set_session_mark(one.connection(), &first).await?;
-    set_session_mark(other.connection(), &second).await?;
+    set_session_mark(&mut one, &first).await?;
+    set_session_mark(&mut other, &second).await?;
     let found = [
-        session_mark(one.connection()).await?,
-        session_mark(one.connection()).await?,
-        session_mark(other.connection()).await?,
+        session_mark(&mut one).await?,
+        session_mark(&mut one).await?,
+        session_mark(&mut other).await?,
     ];
     Ok(found == [first.clone(), first, second])
 }
 
-async fn set_session_mark(connection: &mut PgConnection, value: &str) -> Result<(), SqlError> {
+async fn set_session_mark(
+    session: &mut ServerSession<PostgresDriver>,
+    value: &str,
+) -> Result<(), SqlError> {
     let statement = format!("SELECT set_config('{MARK}', '{value}', false)");
-    connection
+    let (connection, reading) = session.statement()?;
+    let set = connection
         .execute(sqlx::raw_sql(AssertSqlSafe(statement)))
-        .await
-        .map(drop)
+        .await;
+    reading.ended(set).map(drop)
 }
 
-async fn session_mark(connection: &mut PgConnection) -> Result<String, SqlError> {
+async fn session_mark(session: &mut ServerSession<PostgresDriver>) -> Result<String, SqlError> {
     let statement = format!("SELECT COALESCE(current_setting('{MARK}', true), '')");
-    connection
+    let (connection, reading) = session.statement()?;
+    let row = connection
         .fetch_one(sqlx::raw_sql(AssertSqlSafe(statement)))
-        .await?
-        .try_get_unchecked(0)
+        .await;
+    reading.ended(row)?.try_get_unchecked(0)
 }
 
 /// The statements that begin a session. By statement and not as start-up parameters: connection

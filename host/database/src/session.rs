@@ -2,10 +2,13 @@
 //! also where its caller gives up or a statement takes too long: nothing stays locked for it, and
 //! no other caller gets a session in which it goes on.
 
+use std::future;
 use std::sync::Arc;
+use std::task::{Poll, ready};
 use std::time::Duration;
 
 use deadpool::managed::{Object, Pool};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt};
 use sqlx::Connection;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
@@ -26,12 +29,23 @@ pub(super) struct ServerSession<D: Driver> {
     pooled: Option<Object<Opener<D>>>,
     pool: Pool<Opener<D>>,
     is_in_transaction: bool,
-    /// Whether the answer to a statement may be incomplete.
-    is_busy: bool,
+    /// That to the last statement.
+    answer: Answer,
     /// Whether it has other settings than those of the pool.
     is_altered: bool,
     /// Longest run time of one statement.
     limit: Duration,
+}
+
+/// How far the answer to a statement was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    /// To its end.
+    Read,
+    /// Up to the end of a row or an error. The driver skips the rest before the next statement.
+    Partial,
+    /// Within a part of it, because the driver failed or its caller gave up.
+    Interrupted,
 }
 
 const HAS_SESSION: &str = "a session is given back at its end";
@@ -42,7 +56,7 @@ impl<D: Driver> ServerSession<D> {
             pooled: Some(pooled),
             pool,
             is_in_transaction: false,
-            is_busy: false,
+            answer: Answer::Read,
             is_altered: false,
             limit,
         }
@@ -66,9 +80,9 @@ impl<D: Driver> ServerSession<D> {
 
     async fn run(&mut self, statements: &Arc<str>) -> Result<(), SqlError> {
         let limit = self.limit;
-        let (connection, busy) = self.statement();
+        let (connection, reading) = self.statement()?;
         match timeout(limit, D::run(connection, statements)).await {
-            Ok(done) => done.inspect(|()| busy.end()),
+            Ok(done) => reading.ended(done),
             Err(_) => Err(self.overdue().await),
         }
     }
@@ -86,24 +100,41 @@ impl<D: Driver> ServerSession<D> {
     }
 
     /// The connection, for one statement.
-    pub(super) fn statement(&mut self) -> (&mut ConnectionOf<D>, Busy<'_>) {
-        let Self {
-            pooled, is_busy, ..
-        } = self;
-        *is_busy = true;
-        (pooled.as_mut().expect(HAS_SESSION), Busy(is_busy))
+    ///
+    /// # Errors
+    /// If nothing can be read from it, because the last statement was interrupted.
+    pub(super) fn statement(&mut self) -> Result<(&mut ConnectionOf<D>, Reading<'_>), SqlError> {
+        if self.is_unreadable() {
+            return Err(SqlError::Protocol(
+                "the last statement of the transaction was interrupted".to_owned(),
+            ));
+        }
+        let Self { pooled, answer, .. } = self;
+        *answer = Answer::Interrupted;
+        Ok((pooled.as_mut().expect(HAS_SESSION), Reading(answer)))
     }
 
-    /// The connection, for statements that are not cancelled.
-    pub(super) fn connection(&mut self) -> &mut ConnectionOf<D> {
-        self.pooled.as_mut().expect(HAS_SESSION)
+    /// The rows of one statement.
+    pub(super) fn rows<'a, T: Send + 'a>(
+        &'a mut self,
+        fetch: impl FnOnce(&'a mut ConnectionOf<D>) -> BoxStream<'a, Result<T, SqlError>>,
+    ) -> BoxStream<'a, Result<T, SqlError>> {
+        match self.statement() {
+            Ok((connection, reading)) => reading.rows(fetch(connection)).boxed(),
+            Err(error) => stream::once(future::ready(Err(error))).boxed(),
+        }
+    }
+
+    /// Whether the next answer would begin with a part of the last one.
+    fn is_unreadable(&self) -> bool {
+        self.answer == Answer::Interrupted && !D::SKIPS_INTERRUPTED
     }
 
     /// Ends the session, in which a statement runs longer than its limit.
     pub(super) async fn overdue(&mut self) -> SqlError {
         if let Some(pooled) = self.pooled.take() {
             // On the heap, since it is rare and the futures of all callers would contain it.
-            Box::pin(kill(pooled, &self.pool)).await;
+            Box::pin(kill(Unsettled(Some(pooled)), &self.pool)).await;
         }
         timed_out(format!(
             "a statement ran longer than {:?}; see db_read_timeout and db_write_timeout",
@@ -112,12 +143,38 @@ impl<D: Driver> ServerSession<D> {
     }
 }
 
-/// A statement whose answer is not complete.
-pub(super) struct Busy<'a>(&'a mut bool);
+/// The answer to a statement, while it is read.
+pub(super) struct Reading<'a>(&'a mut Answer);
 
-impl Busy<'_> {
-    pub(super) fn end(self) {
-        *self.0 = false;
+impl<'a> Reading<'a> {
+    /// Notes the result of a statement without rows.
+    pub(super) fn ended<T>(self, result: Result<T, SqlError>) -> Result<T, SqlError> {
+        *self.0 = match &result {
+            Ok(_) => Answer::Read,
+            Err(SqlError::Database(_)) => Answer::Partial,
+            Err(_) => Answer::Interrupted,
+        };
+        result
+    }
+
+    /// The rows of a statement. A caller may drop them before their end.
+    fn rows<T: 'a>(
+        self,
+        mut rows: BoxStream<'a, Result<T, SqlError>>,
+    ) -> impl Stream<Item = Result<T, SqlError>> + 'a {
+        let Self(answer) = self;
+        *answer = Answer::Partial;
+        stream::poll_fn(move |context| {
+            // If the caller drops the stream while it waits.
+            *answer = Answer::Interrupted;
+            let next = ready!(rows.poll_next_unpin(context));
+            *answer = match &next {
+                None => Answer::Read,
+                Some(Ok(_) | Err(SqlError::Database(_))) => Answer::Partial,
+                Some(Err(_)) => Answer::Interrupted,
+            };
+            Poll::Ready(next)
+        })
     }
 }
 
@@ -126,48 +183,76 @@ impl<D: Driver> Drop for ServerSession<D> {
         let Some(mut pooled) = self.pooled.take() else {
             return;
         };
-        if self.is_altered {
-            drop(Object::take(pooled));
-        } else if !self.is_in_transaction && !self.is_busy {
+        let is_at_rest = !self.is_in_transaction && self.answer == Answer::Read;
+        if is_at_rest && !self.is_altered {
             pooled.rest();
-        } else if Handle::try_current().is_ok() {
-            self.pool
-                .manager()
-                .spawn(settle(pooled, self.pool.clone(), self.is_in_transaction));
-        } else {
-            // The process ends.
-            drop(Object::take(pooled));
+            return;
         }
+        let unsettled = Unsettled(Some(pooled));
+        if Handle::try_current().is_err() {
+            // The process ends.
+            return;
+        }
+        let pool = self.pool.clone();
+        if self.is_unreadable() {
+            let killed = async move { kill(unsettled, &pool).await };
+            self.pool.manager().spawn(killed);
+        } else if !self.is_altered {
+            let settled = settle(unsettled, pool, self.is_in_transaction);
+            self.pool.manager().spawn(settled);
+        }
+    }
+}
+
+/// A session that is closed when this is dropped, also by a panic, unless it was given back.
+struct Unsettled<D: Driver>(Option<Object<Opener<D>>>);
+
+impl<D: Driver> Unsettled<D> {
+    fn session(&mut self) -> &mut Object<Opener<D>> {
+        self.0.as_mut().expect(HAS_SESSION)
+    }
+
+    fn give_back(mut self) {
+        if let Some(mut pooled) = self.0.take() {
+            pooled.rest();
+        }
+    }
+}
+
+impl<D: Driver> Drop for Unsettled<D> {
+    fn drop(&mut self) {
+        self.0.take().map(Object::take);
     }
 }
 
 /// Gives a session back without a transaction and without a statement; if the latter does not end,
 /// without the session.
 async fn settle<D: Driver>(
-    mut pooled: Object<Opener<D>>,
+    mut unsettled: Unsettled<D>,
     pool: Pool<Opener<D>>,
     is_in_transaction: bool,
 ) {
+    let session = unsettled.session();
     let settled = async {
         if is_in_transaction {
-            D::run(&mut pooled, &pool.manager().statements().rollback).await
+            D::run(session, &pool.manager().statements().rollback).await
         } else {
-            pooled.ping().await
+            session.ping().await
         }
     };
     match timeout(GRACE, settled).await {
-        Ok(Ok(())) => pooled.rest(),
-        Ok(Err(_)) => drop(Object::take(pooled)),
-        Err(_) => kill(pooled, &pool).await,
+        Ok(Ok(())) => unsettled.give_back(),
+        Ok(Err(_)) => {}
+        Err(_) => kill(unsettled, &pool).await,
     }
 }
 
 /// Ends a session at the server, which may not notice that its connection is closed while it waits
 /// for a lock. Its place in the pool is taken until then.
-async fn kill<D: Driver>(pooled: Object<Opener<D>>, pool: &Pool<Opener<D>>) {
-    let killed = timeout(LONGEST_KILL, pool.manager().kill(pooled.name())).await;
+async fn kill<D: Driver>(mut unsettled: Unsettled<D>, pool: &Pool<Opener<D>>) {
+    let name = unsettled.session().name().clone();
+    let killed = timeout(LONGEST_KILL, pool.manager().kill(&name)).await;
     if let Ok(Err(reason)) = killed {
         tracing::warn!(%reason, "a statement that nothing waits for could not be ended at the server");
     }
-    drop(Object::take(pooled));
 }

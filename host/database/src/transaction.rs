@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
+use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
 use sqlx::{AssertSqlSafe, Sqlite};
 use tokio::runtime::Handle;
@@ -17,7 +17,7 @@ use super::mysql::MysqlDriver;
 use super::opener::Driver;
 use super::postgres::PostgresDriver;
 use super::replacement::SessionReplacement;
-use super::session::{Busy, ServerSession};
+use super::session::ServerSession;
 use super::statement::{IntoStatement, Statement, StatementLimits};
 use super::statistics::{Counters, OpenTransaction, Query};
 use super::{Dialect, Row, SqlError};
@@ -111,17 +111,6 @@ pub(super) async fn within<T>(
     }
 }
 
-/// The end of a stream that was read to its end.
-fn at_end<T>(busy: Busy<'_>) -> impl Stream<Item = T> {
-    let mut busy = Some(busy);
-    stream::poll_fn(move |_| {
-        if let Some(busy) = busy.take() {
-            busy.end();
-        }
-        Poll::Ready(None)
-    })
-}
-
 impl Transaction {
     pub(super) fn new(
         inner: Inner,
@@ -204,12 +193,12 @@ impl Transaction {
                 Inner::Sqlite(tx) => execute!(&mut **tx),
                 Inner::Grouped(tx) => execute!(&mut **tx),
                 Inner::Postgres(session) => {
-                    let (connection, busy) = session.statement();
-                    execute!(connection).inspect(|_| busy.end())
+                    let (connection, reading) = session.statement()?;
+                    reading.ended(execute!(connection))
                 }
                 Inner::Mysql(session) => {
-                    let (connection, busy) = session.statement();
-                    execute!(connection).inspect(|_| busy.end())
+                    let (connection, reading) = session.statement()?;
+                    reading.ended(execute!(connection))
                 }
             }
         };
@@ -243,25 +232,22 @@ impl Transaction {
                 .fetch(&mut **tx)
                 .map_ok(Row::Sqlite)
                 .boxed(),
-            Inner::Postgres(session) => {
-                let (connection, busy) = session.statement();
-                sqlx::query_with(text, values)
-                    .fetch(connection)
-                    .map_ok(Row::Postgres)
-                    .chain(at_end(busy))
-                    .boxed()
-            }
-            Inner::Mysql(session) => {
-                let (connection, busy) = session.statement();
-                // Without values it is not prepared, as a statement that returns no rows: the
-                // server limits prepared statements.
-                let rows = if values.0.0.is_empty() {
-                    sqlx::raw_sql(text).fetch(connection)
-                } else {
-                    sqlx::query_with(text, values).fetch(connection)
-                };
-                rows.map_ok(Row::Mysql).chain(at_end(busy)).boxed()
-            }
+            Inner::Postgres(session) => session
+                .rows(|connection| sqlx::query_with(text, values).fetch(connection))
+                .map_ok(Row::Postgres)
+                .boxed(),
+            Inner::Mysql(session) => session
+                .rows(|connection| {
+                    // Without values it is not prepared, as a statement that returns no rows: the
+                    // server limits prepared statements.
+                    if values.0.0.is_empty() {
+                        sqlx::raw_sql(text).fetch(connection)
+                    } else {
+                        sqlx::query_with(text, values).fetch(connection)
+                    }
+                })
+                .map_ok(Row::Mysql)
+                .boxed(),
         };
         rows.inspect_err(move |error| {
             query.fail();
