@@ -30,7 +30,7 @@ pub(super) struct ServerSession<D: Driver> {
     pool: Pool<Opener<D>>,
     is_in_transaction: bool,
     /// That to the last statement.
-    answer: Answer,
+    answer: AnswerState,
     /// Whether it has other settings than those of the pool.
     is_altered: bool,
     /// Longest run time of one statement.
@@ -39,7 +39,7 @@ pub(super) struct ServerSession<D: Driver> {
 
 /// How far the answer to a statement was read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Answer {
+enum AnswerState {
     /// To its end.
     Read,
     /// Up to the end of a row or an error. The driver skips the rest before the next statement.
@@ -56,7 +56,7 @@ impl<D: Driver> ServerSession<D> {
             pooled: Some(pooled),
             pool,
             is_in_transaction: false,
-            answer: Answer::Read,
+            answer: AnswerState::Read,
             is_altered: false,
             limit,
         }
@@ -103,15 +103,17 @@ impl<D: Driver> ServerSession<D> {
     ///
     /// # Errors
     /// If nothing can be read from it, because the last statement was interrupted.
-    pub(super) fn statement(&mut self) -> Result<(&mut ConnectionOf<D>, Reading<'_>), SqlError> {
+    pub(super) fn statement(
+        &mut self,
+    ) -> Result<(&mut ConnectionOf<D>, AnswerReader<'_>), SqlError> {
         if self.is_unreadable() {
             return Err(SqlError::Protocol(
                 "the last statement of the transaction was interrupted".to_owned(),
             ));
         }
         let Self { pooled, answer, .. } = self;
-        *answer = Answer::Interrupted;
-        Ok((pooled.as_mut().expect(HAS_SESSION), Reading(answer)))
+        *answer = AnswerState::Interrupted;
+        Ok((pooled.as_mut().expect(HAS_SESSION), AnswerReader(answer)))
     }
 
     /// The rows of one statement.
@@ -127,7 +129,7 @@ impl<D: Driver> ServerSession<D> {
 
     /// Whether the next answer would begin with a part of the last one.
     fn is_unreadable(&self) -> bool {
-        self.answer == Answer::Interrupted && !D::SKIPS_INTERRUPTED
+        self.answer == AnswerState::Interrupted && !D::SKIPS_INTERRUPTED
     }
 
     /// Ends the session, in which a statement runs longer than its limit.
@@ -144,15 +146,15 @@ impl<D: Driver> ServerSession<D> {
 }
 
 /// The answer to a statement, while it is read.
-pub(super) struct Reading<'a>(&'a mut Answer);
+pub(super) struct AnswerReader<'a>(&'a mut AnswerState);
 
-impl<'a> Reading<'a> {
+impl<'a> AnswerReader<'a> {
     /// Notes the result of a statement without rows.
     pub(super) fn ended<T>(self, result: Result<T, SqlError>) -> Result<T, SqlError> {
         *self.0 = match &result {
-            Ok(_) => Answer::Read,
-            Err(SqlError::Database(_)) => Answer::Partial,
-            Err(_) => Answer::Interrupted,
+            Ok(_) => AnswerState::Read,
+            Err(SqlError::Database(_)) => AnswerState::Partial,
+            Err(_) => AnswerState::Interrupted,
         };
         result
     }
@@ -163,15 +165,15 @@ impl<'a> Reading<'a> {
         mut rows: BoxStream<'a, Result<T, SqlError>>,
     ) -> impl Stream<Item = Result<T, SqlError>> + 'a {
         let Self(answer) = self;
-        *answer = Answer::Partial;
+        *answer = AnswerState::Partial;
         stream::poll_fn(move |context| {
             // If the caller drops the stream while it waits.
-            *answer = Answer::Interrupted;
+            *answer = AnswerState::Interrupted;
             let next = ready!(rows.poll_next_unpin(context));
             *answer = match &next {
-                None => Answer::Read,
-                Some(Ok(_) | Err(SqlError::Database(_))) => Answer::Partial,
-                Some(Err(_)) => Answer::Interrupted,
+                None => AnswerState::Read,
+                Some(Ok(_) | Err(SqlError::Database(_))) => AnswerState::Partial,
+                Some(Err(_)) => AnswerState::Interrupted,
             };
             Poll::Ready(next)
         })
@@ -183,7 +185,7 @@ impl<D: Driver> Drop for ServerSession<D> {
         let Some(mut pooled) = self.pooled.take() else {
             return;
         };
-        let is_at_rest = !self.is_in_transaction && self.answer == Answer::Read;
+        let is_at_rest = !self.is_in_transaction && self.answer == AnswerState::Read;
         if is_at_rest && !self.is_altered {
             pooled.rest();
             return;
