@@ -2,6 +2,7 @@
 //! Each client owns disjoint process guids. Owns the expected final state.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 use fastrand::Rng;
@@ -17,6 +18,8 @@ use crate::harness::pause;
 const CLIENTS: u64 = 6;
 pub const DOMAIN: &[u8] = b"cf-apps";
 const METRIC_TAG: &[u8] = b"build";
+/// Far above the time in which an LRP gets a definition that runs.
+const LONGEST_REPAIR: Duration = Duration::from_secs(180);
 
 /// The work of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -355,6 +358,14 @@ impl ControllerClient {
             .expect("an answer without an error has the LRP")
     }
 
+    async fn update_status(&self, guid: &str) -> proto::DesiredLrpUpdateStatusResponse {
+        let request = proto::DesiredLrpUpdateStatusRequest {
+            process_guid: guid.into(),
+        };
+        let path = "/v1.2/desired_lrp/update_status";
+        self.bbs.call(path, &request).await.0
+    }
+
     async fn read_definition(&mut self, guid: &str) {
         let lrp = self.read(guid).await;
         let tag = lrp
@@ -371,6 +382,7 @@ impl ControllerClient {
     /// Leads every LRP to a definition that runs.
     async fn repair(&mut self) {
         for guid in self.wanted.keys().cloned().collect::<Vec<_>>() {
+            let began = Instant::now();
             loop {
                 let lrp = self.read(&guid).await;
                 if runs(&program(lrp.action.as_ref())) {
@@ -382,6 +394,10 @@ impl ControllerClient {
                 // to one that works: if a failing one were resumed again and again, no way back
                 // would ever end.
                 self.roll_back(&guid, runs).await;
+                if began.elapsed() > LONGEST_REPAIR {
+                    let status = self.update_status(&guid).await;
+                    panic!("{guid} gets no definition that runs: {status:?}, {lrp:?}");
+                }
                 pause().await;
             }
             self.read_definition(&guid).await;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 use futures_util::future::join_all;
@@ -29,6 +29,8 @@ pub const CELLS: usize = 6;
 const SYNC_INTERVAL: Duration = Duration::from_millis(300);
 /// A rep that has offered its containers to the host so often ends with those that it still has.
 const EVACUATION_ROUNDS: u64 = 100;
+/// Far above the time in which the containers of a cell are replaced or evacuated.
+const LONGEST_CHANGE: Duration = Duration::from_secs(180);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
@@ -216,7 +218,13 @@ impl Diego {
     /// Evacuates a cell. It fails if that takes too many rounds.
     async fn evacuate(&self, cell: &Cell) {
         cell.evacuate();
+        let began = Instant::now();
         while cell.load() > 0 && cell.evacuation_rounds() < EVACUATION_ROUNDS {
+            assert!(
+                began.elapsed() < LONGEST_CHANGE,
+                "{} evacuates without an end",
+                cell.id()
+            );
             pause().await;
         }
         if cell.load() > 0 {
@@ -256,17 +264,21 @@ impl Diego {
             cell_id: cell.id().into(),
             ..Default::default()
         };
+        let began = Instant::now();
         loop {
             let (answer, _, _): (proto::ActualLrPsResponse, _, _) =
                 self.home.call("/v1/actual_lrps/list", &request).await;
             let suspect = proto::actual_lrp::Presence::Suspect;
-            if answer
+            let other = answer
                 .actual_lrps
-                .iter()
-                .all(|row| row.presence() == suspect)
-            {
-                return;
-            }
+                .into_iter()
+                .find(|row| row.presence() != suspect);
+            let Some(other) = other else { return };
+            assert!(
+                began.elapsed() < LONGEST_CHANGE,
+                "{} is gone, and still has {other:?}",
+                cell.id()
+            );
             pause().await;
         }
     }
