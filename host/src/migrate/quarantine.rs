@@ -394,20 +394,36 @@ pub(super) async fn entries(tx: &mut Transaction) -> Result<Vec<QuarantineEntry>
         .collect()
 }
 
+/// A text of a row, empty where it has none.
+fn text_at(row: &Row, at: usize) -> Result<&str, MigrateError> {
+    let text = row.text(at).about(QUARANTINE)?;
+    Ok(text.unwrap_or_default())
+}
+
+/// The key in a row; none if it is not one.
+fn key_at(row: &Row, at: usize) -> Option<UnitKey> {
+    text_at(row, at).ok().and_then(UnitKey::from_text)
+}
+
+/// The numbers of rows by table in a row; none if they are not such.
+fn row_counts_at(row: &Row, at: usize) -> Option<BTreeMap<String, u64>> {
+    serde_json::from_str(text_at(row, at).ok()?).ok()
+}
+
+fn damaged(unit: &str) -> MigrateError {
+    let unit = unit.to_owned();
+    MigrateError::DamagedQuarantine { unit }
+}
+
 fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
-    let text = |at: usize| {
-        row.text(at)
-            .map(|text| text.unwrap_or_default().to_owned())
-            .about(QUARANTINE)
-    };
+    let text = |at| text_at(row, at).map(str::to_owned);
     let number = |at: usize| {
         row.integer(at)
             .map(Option::unwrap_or_default)
             .about(QUARANTINE)
     };
     let unit = text(0)?;
-    let damaged = || MigrateError::DamagedQuarantine { unit: unit.clone() };
-    let rows: BTreeMap<String, u64> = serde_json::from_str(&text(9)?).map_err(|_| damaged())?;
+    let rows = row_counts_at(row, 9).ok_or_else(|| damaged(&unit))?;
     let pending = number(11)? != 0;
     Ok(QuarantineEntry {
         table: text(1)?,
@@ -417,7 +433,7 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
         direction: match text(5)?.as_str() {
             "up" => Direction::Up,
             "down" => Direction::Down,
-            _ => return Err(damaged()),
+            _ => return Err(damaged(&unit)),
         },
         module: text(6)?,
         digest: text(7)?,
@@ -445,19 +461,12 @@ async fn kept(
     if lock == RowLock::Exclusive {
         query.lock_exclusive();
     }
-    let damaged = || MigrateError::DamagedQuarantine {
-        unit: entry.unit.clone(),
-    };
     let row = tx
         .fetch_optional(&query)
         .await
         .about(QUARANTINE)?
-        .ok_or_else(damaged)?;
-    let key = row
-        .text(0)
-        .about(QUARANTINE)?
-        .and_then(UnitKey::from_text)
-        .ok_or_else(damaged)?;
+        .ok_or_else(|| damaged(&entry.unit))?;
+    let key = key_at(&row, 0).ok_or_else(|| damaged(&entry.unit))?;
     let mut sealed = vec![row.bytes(1).about(QUARANTINE)?.unwrap_or_default().to_vec()];
     let mut query = Query::select();
     query
@@ -644,17 +653,9 @@ async fn settle_piece(
         .from(QUARANTINE)
         .cond_where(piece.clone());
     for row in tx.fetch(&query).await.about(QUARANTINE)? {
-        let text = |at: usize| {
-            row.text(at)
-                .map(Option::unwrap_or_default)
-                .about(QUARANTINE)
-        };
-        let damaged = || MigrateError::DamagedQuarantine {
-            unit: text(0).unwrap_or_default().to_owned(),
-        };
-        let key = UnitKey::from_text(text(1)?).ok_or_else(damaged)?;
-        let counts: BTreeMap<String, u64> =
-            serde_json::from_str(text(2)?).map_err(|_| damaged())?;
+        let unit = text_at(&row, 0)?;
+        let key = key_at(&row, 1).ok_or_else(|| damaged(unit))?;
+        let counts = row_counts_at(&row, 2).ok_or_else(|| damaged(unit))?;
         for table in tables
             .iter()
             .filter(|table| counts.contains_key(&table.name))

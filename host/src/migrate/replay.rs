@@ -131,10 +131,7 @@ async fn try_unit(
     let restorable = super::residue::present(tx, &way.returning()).await?;
     let work = Work::new(context, way, restorable)?;
     let unit = quarantine::unit_of(tx, context, entry, &work.lens.source).await?;
-    let groups =
-        quarantine::groups_of(&work, &unit).ok_or_else(|| MigrateError::DamagedQuarantine {
-            unit: entry.unit.clone(),
-        })?;
+    let groups = quarantine::groups_of(&work, &unit, entry)?;
     let names = [entry.unit.clone()];
     let left = residue::load(tx, &work.keyring, &work.lens.returning, &names).await?;
     let passage = Passage {

@@ -7,7 +7,7 @@ use bbs_database::{StatementResult, Transaction};
 use bbs_units::UnitKey;
 use sea_query::{Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, forget, has_pending, pending, stopped};
+use super::{QUARANTINE, damaged, forget, has_pending, key_at, pending, stopped, text_at};
 use crate::migrate::state::signed;
 use crate::migrate::{MigrateError, Work};
 
@@ -24,15 +24,9 @@ pub(in crate::migrate) async fn left_out(
         .and_where(Expr::col("from_version").eq(signed(work.from)))
         .take();
     for row in tx.fetch(&query).await.about(QUARANTINE)? {
-        let text = |at: usize| {
-            row.text(at)
-                .map(Option::unwrap_or_default)
-                .about(QUARANTINE)
-        };
-        let key = UnitKey::from_text(text(1)?);
-        let (Some(key), Some(group)) = (key, work.group_of(text(2)?)) else {
-            let unit = text(0)?.to_owned();
-            return Err(MigrateError::DamagedQuarantine { unit });
+        let group = work.group_of(text_at(&row, 2)?);
+        let (Some(key), Some(group)) = (key_at(&row, 1), group) else {
+            return Err(damaged(text_at(&row, 0)?));
         };
         units.entry(group).or_default().insert(key);
     }

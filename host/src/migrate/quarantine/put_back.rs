@@ -13,7 +13,7 @@ use bbs_units::{Passage, RowLock, RowsError, UnitBatch, UnitKey, residue};
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
-use super::{FOREIGN, QUARANTINE, QuarantineEntry, entries, kept, remove};
+use super::{FOREIGN, QUARANTINE, QuarantineEntry, damaged, entries, kept, remove};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::plan::TablePlan;
@@ -205,10 +205,7 @@ async fn try_put_back(
     {
         return refused(reason);
     }
-    let Some(groups) = groups_of(&work, &unit) else {
-        let unit = entry.unit.clone();
-        return Err(MigrateError::DamagedQuarantine { unit });
-    };
+    let groups = groups_of(&work, &unit, entry)?;
     let names = [entry.unit.clone()];
     let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
     let passage = Passage {
@@ -291,8 +288,15 @@ async fn insert_unit(
 }
 
 /// The groups of the unit's tables. Those that the failed migration joined may be separate in this
-/// lens. `None` if the lens has none of the tables.
-pub(in crate::migrate) fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec<usize>> {
+/// lens.
+///
+/// # Errors
+/// The lens has none of the tables.
+pub(in crate::migrate) fn groups_of(
+    work: &Work,
+    unit: &UnitBatch,
+    entry: &QuarantineEntry,
+) -> Result<Vec<usize>, MigrateError> {
     let has_a_table = |(_, group): &(usize, &TableGroup)| {
         group
             .sources
@@ -307,7 +311,10 @@ pub(in crate::migrate) fn groups_of(work: &Work, unit: &UnitBatch) -> Option<Vec
         .filter(has_a_table)
         .map(|(at, _)| at)
         .collect();
-    (!groups.is_empty()).then_some(groups)
+    if groups.is_empty() {
+        return Err(damaged(&entry.unit));
+    }
+    Ok(groups)
 }
 
 /// The reason why a unit cannot be transformed, for its entry.

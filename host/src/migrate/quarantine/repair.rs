@@ -9,7 +9,9 @@ use bbs_units::{RowLock, TableRows, UnitBatch, UnitKey, residue};
 
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
-use super::{FOREIGN, QuarantineContent, QuarantineEntry, entries, kept, put, remove, unit};
+use super::{
+    FOREIGN, QuarantineContent, QuarantineEntry, damaged, entries, kept, put, remove, unit,
+};
 use crate::lock::fence::Fence;
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
@@ -51,10 +53,7 @@ impl QuarantineContent {
         keyring: &Keyring,
     ) -> Result<UnitBatch, MigrateError> {
         let bytes = self.opened(entry, keyring)?;
-        let damaged = || MigrateError::DamagedQuarantine {
-            unit: entry.unit.clone(),
-        };
-        unit::decode(&bytes, self.key, layout, keyring).ok_or_else(damaged)
+        unit::decode(&bytes, self.key, layout, keyring).ok_or_else(|| damaged(&entry.unit))
     }
 }
 

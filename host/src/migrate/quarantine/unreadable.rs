@@ -11,7 +11,7 @@ use bbs_units::{ByteLimits, Place, RowLock, TableRows, UnitKey};
 use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, QuarantineEntry, is_present, put};
+use super::{QUARANTINE, QuarantineEntry, is_present, key_at, put};
 use crate::migrate::lines::LinePair;
 use crate::migrate::{Context, MigrateError};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
@@ -112,8 +112,7 @@ impl ServingQuarantine {
             .and_where(Expr::col("at_ns").gte(since_ns));
         let mut units = BTreeSet::new();
         for row in tx.fetch(&query).await.about(QUARANTINE)? {
-            let key = row.text(0).about(QUARANTINE)?.and_then(UnitKey::from_text);
-            units.extend(key.and_then(UnitKey::into_text));
+            units.extend(key_at(&row, 0).and_then(UnitKey::into_text));
         }
         Ok(units)
     }
