@@ -44,8 +44,10 @@ enum AnswerState {
     Read,
     /// Up to the end of a row or an error. The driver skips the rest before the next statement.
     Partial,
-    /// Within a part of it, because the driver failed or its caller gave up.
+    /// Within a part of it, because its caller gave up.
     Interrupted,
+    /// Until the connection was lost, or the driver failed.
+    Failed,
 }
 
 const HAS_SESSION: &str = "a session is given back at its end";
@@ -154,7 +156,7 @@ impl<'a> AnswerReader<'a> {
         *self.0 = match &result {
             Ok(_) => AnswerState::Read,
             Err(SqlError::Database(_)) => AnswerState::Partial,
-            Err(_) => AnswerState::Interrupted,
+            Err(_) => AnswerState::Failed,
         };
         result
     }
@@ -173,7 +175,7 @@ impl<'a> AnswerReader<'a> {
             *answer = match &next {
                 None => AnswerState::Read,
                 Some(Ok(_) | Err(SqlError::Database(_))) => AnswerState::Partial,
-                Some(Err(_)) => AnswerState::Interrupted,
+                Some(Err(_)) => AnswerState::Failed,
             };
             Poll::Ready(next)
         })
@@ -191,8 +193,8 @@ impl<D: Driver> Drop for ServerSession<D> {
             return;
         }
         let unsettled = Unsettled(Some(pooled));
-        if Handle::try_current().is_err() {
-            // The process ends.
+        if self.answer == AnswerState::Failed || Handle::try_current().is_err() {
+            // The session is of no use, or the process ends.
             return;
         }
         let pool = self.pool.clone();
