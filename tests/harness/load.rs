@@ -72,7 +72,7 @@ pub struct Report {
 }
 
 impl Report {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let longest = u64::try_from(LONGEST.as_micros()).expect("minutes");
         let empty = || Histogram::new_with_bounds(1, longest, 3).expect("bounds in order");
         Self {
@@ -93,7 +93,8 @@ impl Report {
         }
     }
 
-    fn add(&mut self, other: Self) {
+    /// Adds the calls of another report, but not its time.
+    pub fn add(&mut self, other: Self) {
         self.reads.add(other.reads).expect("equal bounds");
         self.writes.add(other.writes).expect("equal bounds");
         self.reads_from_send

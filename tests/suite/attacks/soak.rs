@@ -77,9 +77,9 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     let attacks = attacks(time < COMPARED);
     let attackers = Attackers::start(host.address, &diego, seed, &attacks, &calls);
     let watch = Watch::of(host.pid(), format!("{url}/v1/ping"), diego.trust.client());
-    let (_, model) = loaded(&caller, model, seed + 1, time / 2, &calls).await;
+    let (_, model) = loaded_by_minutes(&caller, model, seed + 1, time / 2, &calls).await;
     let first_half_mb = watch.median_memory_mb();
-    let (attacked, model) = loaded(&caller, model, seed + 2, time / 2, &calls).await;
+    let (attacked, model) = loaded_by_minutes(&caller, model, seed + 2, time / 2, &calls).await;
     let second_half_mb = watch.median_memory_mb();
     let refusals = attackers.stop().await;
 
@@ -201,6 +201,27 @@ async fn loaded(
         calls.send_replace(before + load.made());
     }
     load.stop().await
+}
+
+/// As [`loaded`]; prints the latencies of each minute.
+async fn loaded_by_minutes(
+    caller: &Caller,
+    mut model: Model,
+    seed: u64,
+    time: Duration,
+    calls: &watch::Sender<u64>,
+) -> (Report, Model) {
+    let minutes = (time.as_secs() / 60).max(1);
+    let mut all = Report::new();
+    for minute in 0..minutes {
+        let part = time / u32::try_from(minutes).expect("a run of hours");
+        let (report, after) = loaded(caller, model, seed + 10 * minute, part, calls).await;
+        println!("minute {}: {report}", minute + 1);
+        all.elapsed += report.elapsed;
+        all.add(report);
+        model = after;
+    }
+    (all, model)
 }
 
 /// How each attack ended, and how often.
