@@ -401,13 +401,14 @@ fn text_at(row: &Row, at: usize) -> Result<&str, MigrateError> {
 }
 
 /// The key in a row; none if it is not one.
-fn key_at(row: &Row, at: usize) -> Option<UnitKey> {
-    text_at(row, at).ok().and_then(UnitKey::from_text)
+fn key_at(row: &Row, at: usize) -> Result<Option<UnitKey>, MigrateError> {
+    let text = row.text(at).about(QUARANTINE)?;
+    Ok(text.and_then(UnitKey::from_text))
 }
 
-/// The numbers of rows by table in a row; none if they are not such.
-fn row_counts_at(row: &Row, at: usize) -> Option<BTreeMap<String, u64>> {
-    serde_json::from_str(text_at(row, at).ok()?).ok()
+/// The numbers of a unit's rows, by table.
+fn row_counts_at(row: &Row, at: usize, unit: &str) -> Result<BTreeMap<String, u64>, MigrateError> {
+    serde_json::from_str(text_at(row, at)?).map_err(|_| damaged(unit))
 }
 
 fn damaged(unit: &str) -> MigrateError {
@@ -423,7 +424,7 @@ fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
             .about(QUARANTINE)
     };
     let unit = text(0)?;
-    let rows = row_counts_at(row, 9).ok_or_else(|| damaged(&unit))?;
+    let rows = row_counts_at(row, 9, &unit)?;
     let pending = number(11)? != 0;
     Ok(QuarantineEntry {
         table: text(1)?,
@@ -466,7 +467,7 @@ async fn kept(
         .await
         .about(QUARANTINE)?
         .ok_or_else(|| damaged(&entry.unit))?;
-    let key = key_at(&row, 0).ok_or_else(|| damaged(&entry.unit))?;
+    let key = key_at(&row, 0)?.ok_or_else(|| damaged(&entry.unit))?;
     let mut sealed = vec![row.bytes(1).about(QUARANTINE)?.unwrap_or_default().to_vec()];
     let mut query = Query::select();
     query
@@ -654,8 +655,8 @@ async fn settle_piece(
         .cond_where(piece.clone());
     for row in tx.fetch(&query).await.about(QUARANTINE)? {
         let unit = text_at(&row, 0)?;
-        let key = key_at(&row, 1).ok_or_else(|| damaged(unit))?;
-        let counts = row_counts_at(&row, 2).ok_or_else(|| damaged(unit))?;
+        let key = key_at(&row, 1)?.ok_or_else(|| damaged(unit))?;
+        let counts = row_counts_at(&row, 2, unit)?;
         for table in tables
             .iter()
             .filter(|table| counts.contains_key(&table.name))

@@ -25,7 +25,7 @@ pub(in crate::migrate) async fn left_out(
         .take();
     for row in tx.fetch(&query).await.about(QUARANTINE)? {
         let group = work.group_of(text_at(&row, 2)?);
-        let (Some(key), Some(group)) = (key_at(&row, 1), group) else {
+        let (Some(key), Some(group)) = (key_at(&row, 1)?, group) else {
             return Err(damaged(text_at(&row, 0)?));
         };
         units.entry(group).or_default().insert(key);

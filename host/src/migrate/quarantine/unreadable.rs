@@ -112,7 +112,7 @@ impl ServingQuarantine {
             .and_where(Expr::col("at_ns").gte(since_ns));
         let mut units = BTreeSet::new();
         for row in tx.fetch(&query).await.about(QUARANTINE)? {
-            units.extend(key_at(&row, 0).and_then(UnitKey::into_text));
+            units.extend(key_at(&row, 0)?.and_then(UnitKey::into_text));
         }
         Ok(units)
     }
