@@ -24,6 +24,12 @@ async fn with_rows(kind: Kind) -> TestDatabase {
     database
 }
 
+async fn one_connection(database: &TestDatabase) -> Database {
+    database
+        .open_limited(|limits| limits.max_connections = 1)
+        .await
+}
+
 /// A transaction that has changed a row.
 async fn holding(database: &Database, row: u32) -> Transaction {
     let mut holder = database.write().await.unwrap();
@@ -118,9 +124,7 @@ on_each_server!(session_that_is_given_back_has_nothing_of_its_transaction);
 /// that is dropped.
 async fn session_that_is_given_back_has_nothing_of_its_transaction(kind: Kind) {
     let database = with_rows(kind).await;
-    let one = database
-        .open_limited(|limits| limits.max_connections = 1)
-        .await;
+    let one = one_connection(&database).await;
     for _ in 0..3 {
         let mut looked = one.look().await.unwrap();
         let mut rows = looked.stream(sql("SELECT a FROM t ORDER BY a"));
@@ -153,12 +157,11 @@ on_each_server!(interrupted_statement_leaves_nothing_of_its_answer);
 /// the server.
 async fn interrupted_statement_leaves_nothing_of_its_answer(kind: Kind) {
     let database = with_rows(kind).await;
-    let one = database
-        .open_limited(|limits| limits.max_connections = 1)
-        .await;
+    let one = one_connection(&database).await;
     let mut interrupted = 0;
     for case in 0..12 {
-        let (columns, waits) = (1 + case / 3, 1 + case % 3);
+        let columns = 1 + case / 3;
+        let waits = 1 + case % 3;
         let mut reader = one.read().await.unwrap();
         let wide = format!(", {waits}").repeat(columns - 1);
         let statement = sql(format!("SELECT a{wide} FROM t WHERE a < ?")).bind(3);

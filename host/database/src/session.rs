@@ -50,6 +50,16 @@ enum AnswerState {
     Failed,
 }
 
+impl AnswerState {
+    /// After an error, which is the end of an answer if it is the server's.
+    fn after(error: &SqlError) -> Self {
+        match error {
+            SqlError::Database(_) => Self::Partial,
+            _ => Self::Failed,
+        }
+    }
+}
+
 const HAS_SESSION: &str = "a session is given back at its end";
 
 impl<D: Driver> ServerSession<D> {
@@ -155,8 +165,7 @@ impl<'a> AnswerReader<'a> {
     pub(super) fn ended<T>(self, result: Result<T, SqlError>) -> Result<T, SqlError> {
         *self.0 = match &result {
             Ok(_) => AnswerState::Read,
-            Err(SqlError::Database(_)) => AnswerState::Partial,
-            Err(_) => AnswerState::Failed,
+            Err(error) => AnswerState::after(error),
         };
         result
     }
@@ -174,8 +183,8 @@ impl<'a> AnswerReader<'a> {
             let next = ready!(rows.poll_next_unpin(context));
             *answer = match &next {
                 None => AnswerState::Read,
-                Some(Ok(_) | Err(SqlError::Database(_))) => AnswerState::Partial,
-                Some(Err(_)) => AnswerState::Failed,
+                Some(Ok(_)) => AnswerState::Partial,
+                Some(Err(error)) => AnswerState::after(error),
             };
             Poll::Ready(next)
         })
