@@ -69,17 +69,21 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     println!("BBS_ATTACK_SEED={seed} on {kind:?}; {OF_PROCESSES}");
     let (diego, host) = AttackedDiego::start(kind).await;
     let url = format!("https://{}", host.address);
-    let caller = Caller::over(diego.trust.client(), watch::channel(url.clone()).1);
+    let new_caller = || Caller::over(diego.trust.client(), watch::channel(url.clone()).1);
+    let caller = new_caller();
 
     let model = Model::of(&caller).await.expect("the list succeeds");
     let calls = watch::Sender::new(0);
-    let (calm, model) = loaded(&caller, model, seed, time / 3, &calls).await;
+    let load = loaded(new_caller(), model, seed, time / 3, calls.clone());
+    let (calm, model) = on_its_own_thread(load).await;
     let attacks = attacks(time < COMPARED);
     let attackers = Attackers::start(host.address, &diego, seed, &attacks, &calls);
     let watch = Watch::of(host.pid(), format!("{url}/v1/ping"), diego.trust.client());
-    let (_, model) = loaded_by_minutes(&caller, model, seed + 1, time / 2, &calls).await;
+    let load = loaded_by_minutes(new_caller(), model, seed + 1, time / 2, calls.clone());
+    let (_, model) = on_its_own_thread(load).await;
     let first_half_mb = watch.median_memory_mb();
-    let (attacked, model) = loaded_by_minutes(&caller, model, seed + 2, time / 2, &calls).await;
+    let load = loaded_by_minutes(new_caller(), model, seed + 2, time / 2, calls.clone());
+    let (attacked, model) = on_its_own_thread(load).await;
     let second_half_mb = watch.median_memory_mb();
     let refusals = attackers.stop().await;
 
@@ -180,20 +184,35 @@ async fn strays(model: &Model, caller: &Caller) -> Vec<String> {
     differences().await
 }
 
+/// Runs a load on a thread of its own: the attackers, cells and peers of this process compute, too,
+/// and a client among them would measure how long it waits for them. Its connections have to be its
+/// own, since they end with it.
+async fn on_its_own_thread(
+    load: impl Future<Output = (Report, Model)> + Send + 'static,
+) -> (Report, Model) {
+    let run = move || {
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().expect("a runtime");
+        runtime.block_on(load)
+    };
+    let load = tokio::task::spawn_blocking(run).await;
+    load.expect("a load does not panic")
+}
+
 /// Makes the calls of some time, and counts them in `calls`.
 async fn loaded(
-    caller: &Caller,
+    caller: Caller,
     model: Model,
     seed: u64,
     time: Duration,
-    calls: &watch::Sender<u64>,
+    calls: watch::Sender<u64>,
 ) -> (Report, Model) {
     let settings = Settings {
         clients: 4,
         calls_per_second: CALLS_PER_SECOND,
         seed,
     };
-    let mut load = Load::start(caller, model, &Aim::default(), settings);
+    let mut load = Load::start(&caller, model, &Aim::default(), settings);
     let before = *calls.borrow();
     let wanted = (time.as_secs_f64() * CALLS_PER_SECOND) as u64;
     while load.made() < wanted {
@@ -205,17 +224,18 @@ async fn loaded(
 
 /// As [`loaded`]; prints the latencies of each minute.
 async fn loaded_by_minutes(
-    caller: &Caller,
+    caller: Caller,
     mut model: Model,
     seed: u64,
     time: Duration,
-    calls: &watch::Sender<u64>,
+    calls: watch::Sender<u64>,
 ) -> (Report, Model) {
     let minutes = (time.as_secs() / 60).max(1);
     let mut all = Report::new();
     for minute in 0..minutes {
         let part = time / u32::try_from(minutes).expect("a run of hours");
-        let (report, after) = loaded(caller, model, seed + 10 * minute, part, calls).await;
+        let minute_seed = seed + 10 * minute;
+        let (report, after) = loaded(caller.clone(), model, minute_seed, part, calls.clone()).await;
         println!("minute {}: {report}", minute + 1);
         all.elapsed += report.elapsed;
         all.add(report);
