@@ -108,7 +108,6 @@ impl From<StoreError> for DomainError {
             StoreError::Fence(_)
             | StoreError::Units { .. }
             | StoreError::Raced
-            | StoreError::DualWrite(_)
             | StoreError::Quarantine(_)
             | StoreError::Database(_)
             | StoreError::Statement { .. }

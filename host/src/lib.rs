@@ -19,7 +19,8 @@
 //!
 //! - migration: read at the source version, apply once, write at the target version ([`migrate`]);
 //! - reads during an online migration: original tables, through the lens;
-//! - writes during an online migration: dual writes to original tables and copies;
+//! - writes during an online migration: original tables, through the lens; the units that they
+//!   change are recorded, and copied again;
 //! - reads and writes of a database that is pinned at, or ahead of, the version of the handlers
 //!   ([`store`]).
 //!

@@ -3,6 +3,8 @@
 
 mod abort;
 mod catalog_serials;
+mod catch_up;
+mod changed_units;
 mod check;
 mod checksum;
 mod copied_units;
@@ -39,7 +41,6 @@ mod transform;
 mod trial;
 mod unindexable;
 mod unit_counts;
-mod unit_locks;
 mod verify;
 
 use std::collections::BTreeSet;
@@ -371,7 +372,7 @@ async fn finish(
     job: &Arc<Job>,
     going_down: bool,
 ) -> Result<(), MigrateError> {
-    match steps::verify(context, job).await {
+    match steps::verify(context, fence, job).await {
         Err(fault @ MigrateError::Verify { .. }) => {
             start_over(context, fence, job, going_down).await?;
             return Err(fault);

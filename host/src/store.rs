@@ -23,13 +23,12 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-pub use access::{DualWrite, DualWriteError, TableAccess};
+pub use access::{ChangeRecorder, TableAccess};
 pub use actual_lrps::ReadableSlot;
 pub use lensed::Lenses;
 pub use lrp_definitions::DefinitionAge;
 pub use page::{Key, Listed, Range};
 pub use record::RecordReadError;
-use transactions::WriterGuards;
 pub use transactions::{Reader, Writer};
 pub use unreadable::{EntityKind, Quarantine, QuarantineError, QuarantinedRow, UnreadableRow};
 
@@ -119,8 +118,6 @@ pub enum StoreError {
     },
     #[error("another transaction wrote the same record first; repeat the call")]
     Raced,
-    #[error(transparent)]
-    DualWrite(#[from] DualWriteError),
     #[error(
         "it is unknown whether the change was committed: the database did not confirm it; read the record to find out"
     )]
@@ -138,7 +135,6 @@ impl StoreError {
                 bbs_database::is_repeatable(source)
             }
             Self::Units { source, .. } => source.is_transient(),
-            Self::DualWrite(fault) => fault.is_transient,
             Self::Quarantine(fault) => fault.is_transient,
             Self::Raced => true,
             Self::Exists
@@ -245,6 +241,14 @@ pub struct KeptReader {
     _permit: OwnedSemaphorePermit,
 }
 
+/// A switch that has waited for what takes long. Short readers and writers go on.
+#[derive(Debug)]
+pub struct PendingSwitch {
+    store: Store,
+    lasting: OwnedRwLockWriteGuard<()>,
+    permits: OwnedSemaphorePermit,
+}
+
 /// Exclusive access to the tables, and to how they are accessed.
 #[derive(Debug)]
 pub struct Switch {
@@ -265,6 +269,20 @@ impl Deref for Switch {
 impl DerefMut for Switch {
     fn deref_mut(&mut self) -> &mut TableAccess {
         &mut self.access
+    }
+}
+
+impl PendingSwitch {
+    /// Waits for writers first, which may wait for locks of other clients of the database, while
+    /// readers go on.
+    pub async fn exclude_others(self) -> Switch {
+        let writing = Arc::clone(&self.store.0.writing).write_owned().await;
+        Switch {
+            access: Arc::clone(&self.store.0.access).write_owned().await,
+            _writing: writing,
+            _lasting: self.lasting,
+            _permits: self.permits,
+        }
     }
 }
 
@@ -309,21 +327,20 @@ impl Store {
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
     /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
-    ///
-    /// The waits that may be long come first, while others go on: for readers that are kept or
-    /// lasting, then for writers, which may wait for a module in a dual write.
     pub async fn switch(&self) -> Switch {
+        self.pending_switch().await.exclude_others().await
+    }
+
+    /// The first part of [`Self::switch`], with the waits that may be long, while others go on: for
+    /// readers that are kept or lasting. New ones wait.
+    pub async fn pending_switch(&self) -> PendingSwitch {
         let permits = Arc::clone(&self.0.kept_readers)
             .acquire_many_owned(most_kept(&self.0.database))
             .await;
-        let lasting = Arc::clone(&self.0.lasting).write_owned().await;
-        let writing = Arc::clone(&self.0.writing).write_owned().await;
-        let access = Arc::clone(&self.0.access).write_owned().await;
-        Switch {
-            access,
-            _writing: writing,
-            _lasting: lasting,
-            _permits: permits.expect("the semaphore is never closed"),
+        PendingSwitch {
+            store: self.clone(),
+            lasting: Arc::clone(&self.0.lasting).write_owned().await,
+            permits: permits.expect("the semaphore is never closed"),
         }
     }
 
@@ -405,27 +422,15 @@ impl Store {
         Reader::begin(self.clone(), access, tx).await
     }
 
-    /// A fenced transaction on the unit of this key. Under dual writes, waits for the copier to
-    /// release the unit first.
+    /// A fenced transaction.
     ///
     /// # Errors
     /// If this host is no longer the master, or the database fails.
-    pub async fn writer(&self, key: &[u8]) -> Result<Writer, StoreError> {
+    pub async fn writer(&self) -> Result<Writer, StoreError> {
         let writing = Arc::clone(&self.0.writing).read_owned().await;
         let access = self.access().await;
-        let held = match &access.dual_write {
-            Some(dual_write) => Some(dual_write.hold(access.stored(&TABLES), key).await),
-            None => None,
-        };
-        Ok(Writer::new(
-            self.clone(),
-            access,
-            WriterGuards {
-                _writing: writing,
-                _unit: held,
-            },
-            self.0.fence.begin().await?,
-        ))
+        let tx = self.0.fence.begin().await?;
+        Ok(Writer::new(self.clone(), access, writing, tx))
     }
 
     fn keyring(&self) -> &Arc<Keyring> {

@@ -34,8 +34,8 @@ pub mod config {
 /// Connections, transactions and schemas.
 pub mod database {
     pub use bbs_database::{
-        Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, Tls,
-        Transaction, is_repeatable, is_transient, schema, sql,
+        Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, SqlError,
+        Tls, Transaction, is_repeatable, is_transient, schema, sql,
     };
 }
 
@@ -110,7 +110,7 @@ pub mod signatures {
 
 /// Entities over rows.
 pub mod store {
-    pub use crate::store::{DualWrite, DualWriteError, Lenses, Store, TableAccess};
+    pub use crate::store::{ChangeRecorder, Lenses, Store, TableAccess};
 }
 
 /// The rate of a migration.

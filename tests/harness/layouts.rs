@@ -189,7 +189,7 @@ impl Prepared {
         else {
             panic!("the split is an online migration");
         };
-        let access = access.with_dual_write(online.dual_write());
+        let access = access.with_change_recorder(online.change_recorder());
         Self {
             context,
             fence,

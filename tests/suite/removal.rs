@@ -77,12 +77,12 @@ fn quarantine_part() -> Filled {
     }
 }
 
-fn copy_change() -> Filled {
+fn changed_unit() -> Filled {
     Filled {
-        table: "bbs_copy_change",
-        key: "id",
-        columns: "id, table_name, rows_out, digest",
-        values: "'another', 1, '00'".into(),
+        table: "bbs_changed_unit",
+        key: "unit_digest",
+        columns: "unit_digest, group_number, unit_key, change_id",
+        values: "0, '00', 'another'".into(),
     }
 }
 
@@ -229,7 +229,7 @@ async fn rows_of_an_abandoned_migration_are_removed_in_pieces(kind: Kind) {
     stored.down(EARLIER_VERSION).await.unwrap();
     stored.execute("DELETE FROM bbs_residue").await;
     // In the order of their removal.
-    let all = [quarantine_part(), left_out(), copy_change(), residue("up")];
+    let all = [quarantine_part(), left_out(), changed_unit(), residue("up")];
     for filled in &all {
         filled.fill(&stored, EARLIER + 1).await;
     }
@@ -271,8 +271,8 @@ async fn clean_up_removes_rows_in_pieces(kind: Kind) {
 
     quarantine("TRUE").fill(&stored, EARLIER + 1).await;
     quarantine_part().fill(&stored, EARLIER + 1).await;
-    copy_change().fill(&stored, EARLIER + 1).await;
-    for filled in [quarantine_part(), quarantine("TRUE"), copy_change()] {
+    changed_unit().fill(&stored, EARLIER + 1).await;
+    for filled in [quarantine_part(), quarantine("TRUE"), changed_unit()] {
         filled.protect(&stored, &key(EARLIER)).await;
         let fence = Fence::raise(&stored.context.database).await.unwrap();
         let outcome = migrate::clean_up(&stored.context, &fence).await;
@@ -283,7 +283,7 @@ async fn clean_up_removes_rows_in_pieces(kind: Kind) {
     for filled in [
         quarantine_part(),
         quarantine("TRUE"),
-        copy_change(),
+        changed_unit(),
         residue("down"),
     ] {
         assert_eq!(filled.count(&stored).await, 0, "{}", filled.table);

@@ -17,8 +17,8 @@ pub enum MigrationMode {
     /// Answers 503 with the progress until the migration is complete.
     #[default]
     Offline,
-    /// Reads go through the lens, and writes to both the original tables and the copies (dual
-    /// write).
+    /// Reads and writes go to the original tables, through the lens; the units that a write changes
+    /// are copied again.
     Online,
 }
 

@@ -101,7 +101,7 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
             (_, Some(fault)) => return Err(fault.into()),
             (result, None) => result?,
         }
-        write(store.writer(&key.process_guid).await?, slot, started).await
+        write(store.writer().await?, slot, started).await
     })
     .await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);

@@ -89,7 +89,7 @@ async fn insert(
     leftovers: Leftovers,
 ) -> Result<Vec<ActualLrp>, DomainError> {
     let info = &lrp.scheduling;
-    let mut writer = store.writer(&info.process_guid).await?;
+    let mut writer = store.writer().await?;
     writer.insert_desired_lrp(lrp).await?;
     let first = 0..info.instances.min(instances::BATCH_SIZE);
     let desired = new_instances(info);
@@ -165,7 +165,7 @@ async fn change_desired_lrp(
     process_guid: &[u8],
     update: &DesiredLrpUpdate,
 ) -> Result<Updated, DomainError> {
-    let mut writer = store.writer(process_guid).await?;
+    let mut writer = store.writer().await?;
     let before = writer
         .desired_lrp(process_guid)
         .await?
@@ -234,7 +234,7 @@ pub async fn remove(
     let store = service.store();
     let lock = service.lock_key(process_guid).await?;
     let (before, slots) = retry(|| async move {
-        let mut writer = store.writer(process_guid).await?;
+        let mut writer = store.writer().await?;
         let before = match writer.take_desired_lrp(process_guid).await? {
             // Its unreadable record is in quarantine; its instances go on until now.
             None if held::is_held(&mut writer, process_guid).await? => None,

@@ -29,7 +29,7 @@ pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), 
         ttl_s => store.now_ns().saturating_add(i64::from(ttl_s) * SECOND_NS),
     };
     retry(|| async move {
-        let mut writer = store.writer(domain).await?;
+        let mut writer = store.writer().await?;
         writer.upsert_domain(domain, expire_time_ns).await?;
         Ok(writer.commit().await?)
     })
@@ -49,7 +49,7 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
     drop(reader);
     for domain in all.iter().filter(|domain| !fresh.contains(domain)) {
         retry(|| async move {
-            let mut writer = store.writer(domain).await?;
+            let mut writer = store.writer().await?;
             writer.delete_expired_domain(domain, now_ns).await?;
             Ok(writer.commit().await?)
         })

@@ -114,7 +114,7 @@ async fn attempt(
     container: &Container,
 ) -> Result<(Option<ChangedSlot>, Evacuated), DomainError> {
     let key = &container.key;
-    let mut writer = store.writer(&key.process_guid).await?;
+    let mut writer = store.writer().await?;
     let desired = desired(&mut writer, &key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
     let mut after = before.clone();

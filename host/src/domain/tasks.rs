@@ -50,7 +50,7 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
     {
         let _lock = service.lock_key(&task.guid).await?;
         retry(|| async {
-            let mut writer = service.store().writer(&task.guid).await?;
+            let mut writer = service.store().writer().await?;
             writer.insert_task(&task).await?;
             Ok(writer.commit().await?)
         })
@@ -212,7 +212,7 @@ pub(super) async fn change_task(
 ) -> Result<ChangedTask, DomainError> {
     let _lock = service.lock_key(guid).await?;
     let changed = retry(|| async {
-        let mut writer = service.store().writer(guid).await?;
+        let mut writer = service.store().writer().await?;
         let before = writer.task(guid).await?.ok_or(DomainError::NotFound)?;
         let after = call(&before, service.store().now_ns())?;
         if let Some(after) = &after {
@@ -241,7 +241,7 @@ pub(super) async fn delete_if(
 ) -> Result<bool, DomainError> {
     let _lock = service.lock_key(guid).await?;
     let gone = retry(|| async {
-        let mut writer = service.store().writer(guid).await?;
+        let mut writer = service.store().writer().await?;
         let task = writer.task(guid).await?.ok_or(DomainError::NotFound)?;
         if !may_go(&task)? {
             return Ok(None);

@@ -114,7 +114,7 @@ async fn read(
     classifier: Arc<Classifier>,
     surveyed: StoreFingerprint,
     batch_bytes: u64,
-    found: ReadBatches<Vec<Classified>>,
+    mut found: ReadBatches<Vec<Classified>>,
 ) -> Result<bool, ImportError> {
     let mut fingerprint = FingerprintBuilder::default();
     let mut order = KeyOrder::default();

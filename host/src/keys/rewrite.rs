@@ -92,6 +92,7 @@ pub(super) async fn rewrite_table(
             Dialect::Sqlite => BATCH_TIME_ALONE,
             Dialect::Postgres | Dialect::Mysql => BATCH_TIME,
         },
+        beside_clients: false,
         throttle: context.throttle.clone(),
         progress: context.progress.clone(),
     };
@@ -108,6 +109,7 @@ pub(super) async fn survey_table(
         least: MOST_ROWS,
         most: MOST_ROWS,
         time: BATCH_TIME,
+        beside_clients: false,
         throttle: Throttle::default(),
         progress: Progress::default(),
     };
@@ -139,7 +141,7 @@ async fn read(
     context: RotationContext,
     table: SealedTable,
     mut after: Option<UnitKey>,
-    found: ReadBatches<Vec<StaleRow>>,
+    mut found: ReadBatches<Vec<StaleRow>>,
 ) -> Result<(), KeysError> {
     let active = LabelPrefixes::of(context.keyring.active_label());
     loop {

@@ -258,7 +258,7 @@ async fn read_group(
     context: Context,
     work: Arc<Work>,
     group: usize,
-    found: ReadBatches<WholeUnits>,
+    mut found: ReadBatches<WholeUnits>,
 ) -> Result<(), MigrateError> {
     let sources = work.sources(group);
     let wanted = bbs_units::whole(sources.iter().copied());
@@ -300,7 +300,6 @@ async fn read_units(
     let range = KeyRange {
         after,
         units: &units,
-        is_shared: true,
     };
     let loaded = bbs_units::load_range(&mut reader, &work.originals, wanted, range, limits).await?;
     let mut batch = loaded.batch;

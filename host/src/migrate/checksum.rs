@@ -1,6 +1,5 @@
 //! The number and the checksum of the rows that the lens returned for each table so far: what the
-//! copies are verified against. The copier keeps one sum for each table. Each write of a client
-//! adds a row of its own beside it, so that writers do not wait for the copier's row.
+//! copies are verified against.
 
 use bbs_database::{Row, StatementResult, Transaction, sql, upsert};
 use bbs_encryption::{EncryptionError, Keyring};
@@ -124,15 +123,26 @@ fn digest(checksum: Checksum) -> String {
     to_hex(&checksum.0.to_le_bytes())
 }
 
-/// Adds what the copier wrote.
+/// Adds rows that were written to a copy.
 pub(super) async fn add(
     tx: &mut Transaction,
     plan: &TablePlan,
     more: CopiedRows,
 ) -> Result<(), MigrateError> {
-    let mut sum = copied(tx, plan).await?;
-    sum.rows += more.rows;
-    sum.checksum.add(more.checksum);
+    replace(tx, plan, CopiedRows::default(), more).await
+}
+
+/// Records that rows of a copy were replaced by others.
+pub(super) async fn replace(
+    tx: &mut Transaction,
+    plan: &TablePlan,
+    before: CopiedRows,
+    after: CopiedRows,
+) -> Result<(), MigrateError> {
+    let mut sum = written(tx, plan).await?;
+    sum.rows = sum.rows.wrapping_add(after.rows).wrapping_sub(before.rows);
+    sum.checksum.add(after.checksum);
+    sum.checksum.subtract(before.checksum);
     let values = [
         ("rows_out", signed(sum.rows).into()),
         ("digest", digest(sum.checksum).into()),
@@ -146,58 +156,20 @@ pub(super) async fn add(
     Ok(())
 }
 
-/// Records that rows of a copy were replaced.
-pub(super) async fn note(
-    tx: &mut Transaction,
-    plan: &TablePlan,
-    before: CopiedRows,
-    after: CopiedRows,
-) -> Result<(), MigrateError> {
-    let mut change = after.checksum;
-    change.subtract(before.checksum);
-    let insert =
-        sql("INSERT INTO bbs_copy_change (id, table_name, rows_out, digest) VALUES (?, ?, ?, ?)")
-            .bind(uuid::Uuid::new_v4().to_string())
-            .bind(plan.table.name.as_str())
-            .bind(signed(after.rows) - signed(before.rows))
-            .bind(digest(change));
-    tx.execute(insert).await.about("bbs_copy_table")?;
-    Ok(())
-}
-
 /// What a copy has to contain now.
 pub(super) async fn written(
     tx: &mut Transaction,
     plan: &TablePlan,
 ) -> Result<CopiedRows, MigrateError> {
-    let mut sum = copied(tx, plan).await?;
-    let select = sql("SELECT rows_out, digest FROM bbs_copy_change WHERE table_name = ?");
-    for row in tx
-        .fetch(select.bind(plan.table.name.as_str()))
-        .await
-        .about("bbs_copy_table")?
-    {
-        let (rows, checksum) = read(&row, plan)?;
-        sum.rows = sum.rows.wrapping_add_signed(rows);
-        sum.checksum.add(checksum);
-    }
-    Ok(sum)
-}
-
-async fn copied(tx: &mut Transaction, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
     let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?")
         .bind(plan.table.name.as_str());
-    let Some(row) = tx.fetch_optional(select).await.about("bbs_copy_table")? else {
-        return Ok(CopiedRows::default());
-    };
-    let (rows, checksum) = read(&row, plan)?;
-    Ok(CopiedRows {
-        rows: rows.unsigned_abs(),
-        checksum,
-    })
+    match tx.fetch_optional(select).await.about("bbs_copy_table")? {
+        Some(row) => read(&row, plan),
+        None => Ok(CopiedRows::default()),
+    }
 }
 
-fn read(row: &Row, plan: &TablePlan) -> Result<(i64, Checksum), MigrateError> {
+fn read(row: &Row, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
     let damaged = || MigrateError::DamagedCursor { group: plan.group };
     let digest = row
         .text(1)
@@ -205,8 +177,9 @@ fn read(row: &Row, plan: &TablePlan) -> Result<(i64, Checksum), MigrateError> {
         .and_then(from_hex)
         .and_then(|bytes| bytes.try_into().ok());
     let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
-    Ok((
-        row.integer(0).about("bbs_copy_table")?.unwrap_or_default(),
+    let rows = row.integer(0).about("bbs_copy_table")?.unwrap_or_default();
+    Ok(CopiedRows {
+        rows: rows.unsigned_abs(),
         checksum,
-    ))
+    })
 }

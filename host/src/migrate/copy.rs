@@ -19,10 +19,8 @@ use tokio::task::{JoinError, spawn_blocking};
 
 use super::checksum::{self, Checksum, CopiedRows};
 use super::transform::{TransformedBatch, transform};
-use super::unit_locks::HeldUnits;
 use super::{
-    Context, Job, MigrateError, PartialRun, RefusedUnits, copied_units, fault, partial_run,
-    quarantine, state,
+    Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
 };
 use crate::lock::fence::Fence;
 use reader::{BatchReader, CopyBatch, GroupPass, Pass};
@@ -120,6 +118,7 @@ impl Context {
             least: FIRST_BATCH.min(most),
             most,
             time: self.tuning.batch_time,
+            beside_clients: false,
             throttle: self.throttle.clone(),
             progress: self.progress.clone(),
         }
@@ -138,8 +137,12 @@ async fn copy_units(
     let after = state::cursor(context, cursor_number(job, of)).await?;
     let reader = BatchReader::new(context.clone(), Arc::clone(job), of, after);
     let worker = Arc::clone(job);
+    let pace = BatchPace {
+        beside_clients: job.is_online,
+        ..context.pace()
+    };
     batches::run(
-        context.pace(),
+        pace,
         |found| read_batches(reader, Arc::clone(budget), found),
         move |batch| transform_batch(&worker, of.group, batch),
         |transformed| write_batches(context, fence, job, of, transformed),
@@ -151,7 +154,7 @@ async fn copy_units(
 async fn read_batches(
     mut reader: BatchReader,
     budget: Arc<UnitBudget>,
-    found: ReadBatches<CopyBatch>,
+    mut found: ReadBatches<CopyBatch>,
 ) -> Result<bool, MigrateError> {
     loop {
         let most = budget.most(found.next_size().await);
@@ -264,7 +267,6 @@ async fn write_in_parts(
     // In the order of their keys, the next one last.
     let mut waiting = vec![batch];
     while let Some(batch) = waiting.pop() {
-        let (batch, _held) = held(context, fence, job, of.group, batch, deviations).await?;
         let attempt = || write_batch(context, fence, job, of, &batch);
         match pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await {
             Err(MigrateError::RefusedRow { table, source }) if batch.keys.len() > 1 => {
@@ -298,33 +300,6 @@ async fn write_in_parts(
     Ok(())
 }
 
-/// Holds the units of a batch, if clients write meanwhile, until the result is dropped. Those that
-/// clients have requested since it was read are copied as they are now, and are no longer in it.
-async fn held(
-    context: &Context,
-    fence: &Fence,
-    job: &Arc<Job>,
-    group: usize,
-    mut batch: CopyBatch,
-    deviations: &mut Deviations,
-) -> Result<(CopyBatch, Option<HeldUnits>), MigrateError> {
-    let Some(watched) = batch.watched.clone() else {
-        return Ok((batch, None));
-    };
-    loop {
-        let requested = match watched.hold(group, &batch.keys).await {
-            Ok(held) => return Ok((batch, Some(held))),
-            Err(requested) => requested,
-        };
-        let keys = requested.iter().map(|place| batch.keys[*place].clone());
-        let keys: Vec<_> = keys.collect();
-        deviations.left_out +=
-            copied_units::copy_requested(context, fence, job, group, &keys).await?;
-        let worker = Arc::clone(job);
-        batch = spawn_blocking(move || batch.without(&worker, &requested)).await??;
-    }
-}
-
 async fn write_batch(
     context: &Context,
     fence: &Fence,
@@ -332,7 +307,6 @@ async fn write_batch(
     of: GroupPass,
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
-    job.check_copies()?;
     // The cursor is in the same log, so batches that a crash of the machine loses are copied again.
     // The cut-over, whose commit is awaited, comes after them.
     let mut tx = fence.begin_relaxed().await?;
@@ -364,7 +338,6 @@ async fn write_batch(
         }
     }
     residue::store(&mut tx, &batch.transformed.residue).await?;
-    quarantine::forget_copied(&mut tx, job, of.group, &batch.keys).await?;
     quarantine::store(
         &mut tx,
         job,

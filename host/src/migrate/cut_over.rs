@@ -20,8 +20,8 @@ use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{
-    Context, Job, LinePair, MigrateError, RunState, Work, fault, lines, quarantine, residue, runs,
-    statements, unindexable,
+    Context, Job, LinePair, MigrateError, RunState, Work, changed_units, fault, lines, quarantine,
+    residue, runs, statements, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -479,7 +479,7 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     // That which was given back.
     residue::remove_useless(context, fence).await?;
     quarantine::forget_pending(fence).await?;
-    state::forget_copy_changes(fence).await?;
+    changed_units::forget_all(fence).await?;
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);

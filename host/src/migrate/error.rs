@@ -1,8 +1,6 @@
 //! What a migration can fail with, and what to do about each. Owns the words and which of them are
 //! worth another try.
 
-use std::sync::Arc;
-
 use bbs_database::schema::{AttachedObject, ReadBackError};
 use bbs_database::{
     DatabaseError, SqlError, StatementError, is_not_at_once, is_outage, is_refused_row,
@@ -220,9 +218,10 @@ pub enum MigrateError {
         limit: u64,
     },
     #[error(
-        "modules took more than 1 s for unit {unit:?} while the write of a client waited for them"
+        "modules take more than 1 s for unit {unit:?} and others that clients have changed, so the cut-over is given up, for which \
+         clients would wait. Nothing is lost; start again, or reload a faster module, to continue"
     )]
-    Postponed { unit: String },
+    Behind { unit: String },
     /// A unit at which a migration has to stop.
     #[error("{source}")]
     Refused {
@@ -288,6 +287,8 @@ pub enum MigrateError {
         "bbs_copy has a damaged cursor of table group {group}; empty bbs_migration to copy anew"
     )]
     DamagedCursor { group: usize },
+    #[error("bbs_changed_unit has a damaged entry {key:?}; empty bbs_migration to copy anew")]
+    DamagedChange { key: String },
     #[error(
         "bbs_quarantine has a damaged entry for unit {unit:?}; restore the row from a backup, or delete it to give the \
          unit up"
@@ -323,11 +324,6 @@ pub enum MigrateError {
         "no module failed on unit {unit:?}: {reason}; `bbs migrate quarantine show` has what to do"
     )]
     NoModuleFailed { unit: String, reason: String },
-    #[error(
-        "a client's write could not be applied to the copies, so the migration is abandoned; the original tables are intact, and the \
-         next start migrates again"
-    )]
-    NotFollowed { source: Arc<MigrateError> },
     #[error(
         "locks of another client do not let the migration change the tables: {holders}. Nothing is lost; end its transaction, or \
          raise migration_lock_timeout, and start again to continue"
@@ -382,6 +378,7 @@ impl From<RowsError> for MigrateError {
             | RowsError::TooLong { .. }
             | RowsError::Unordered { .. }
             | RowsError::ResidueTooLarge { .. }
+            | RowsError::UnitsTooLarge { .. }
             | RowsError::Unstorable(_)) => Self::Rows(fault),
         }
     }

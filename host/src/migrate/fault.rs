@@ -54,6 +54,15 @@ pub const BEFORE_CLEAN_UP_COMMIT: &str = "before-clean-up-commit";
 /// The record of the migration is deleted; its history, residue and quarantine stay.
 pub const AFTER_CLEAN_UP: &str = "after-clean-up";
 
+/// The points that a migration passes while clients write, between [`AFTER_COPY`] and
+/// [`AFTER_CUT_OVER`], once for each batch of units that they have changed.
+pub const ONLINE_POINTS: [&str; 2] = [BEFORE_CATCH_UP, AFTER_CATCH_UP];
+
+/// The transaction that copies changed units again is not committed.
+pub const BEFORE_CATCH_UP: &str = "before-catch-up";
+/// Changed units are copied again.
+pub const AFTER_CATCH_UP: &str = "after-catch-up";
+
 /// The points that a migration passes between [`AFTER_CUT_OVER`] and [`BETWEEN_CLEAN_UPS`] if units
 /// are in quarantine, once for each piece of them.
 pub const QUARANTINE_POINTS: [&str; 2] = [BEFORE_SETTLED_PIECE, AFTER_SETTLED_PIECE];
@@ -160,6 +169,7 @@ pub fn point(name: &'static str) {
     });
     let known = [
         &POINTS[..],
+        &ONLINE_POINTS,
         &QUARANTINE_POINTS,
         &ROTATION_POINTS,
         &IMPORT_POINTS,

@@ -20,7 +20,7 @@ use sha2::{Digest, Sha256};
 
 use super::plan::{self, Strategy, TablePlan};
 use super::state::{Phase, Underway};
-use super::{Context, MigrateError, RefusedUnits, Tuning, online, state, unit_locks};
+use super::{Context, MigrateError, RefusedUnits, Tuning, state};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;
@@ -53,8 +53,8 @@ pub(super) struct Work {
     pub(super) unit_counts: Vec<OnceCell<u64>>,
     /// Of the units that go into quarantine.
     pub(super) quarantine_lines: LineLimit,
-    /// Present if clients write while rows are copied.
-    pub(super) dual_writes: Option<online::DualWrites>,
+    /// Whether clients write while rows are copied.
+    pub(super) is_online: bool,
 }
 
 impl std::fmt::Debug for Work {
@@ -72,23 +72,17 @@ impl Work {
         restorable: BTreeSet<(DataVersion, String)>,
     ) -> Result<Self, ComposeError> {
         let lens = Lens::new(way, &context.migrations, restorable)?;
-        Ok(Self::through(context, way, lens, None))
+        Ok(Self::through(context, way, lens, false))
     }
 
     /// The same for a migration during which clients write: they may need any residue that the
     /// other direction left.
-    pub(super) fn with_dual_writes(context: &Context, way: Way<'_>) -> Result<Self, ComposeError> {
+    pub(super) fn online(context: &Context, way: Way<'_>) -> Result<Self, ComposeError> {
         let lens = Lens::restoring(way, &context.migrations)?;
-        let dual_writes = online::DualWrites::new(context.database.dialect());
-        Ok(Self::through(context, way, lens, Some(dual_writes)))
+        Ok(Self::through(context, way, lens, true))
     }
 
-    fn through(
-        context: &Context,
-        way: Way<'_>,
-        lens: Lens,
-        dual_writes: Option<online::DualWrites>,
-    ) -> Self {
+    fn through(context: &Context, way: Way<'_>, lens: Lens, is_online: bool) -> Self {
         let from = way.from;
         let to = way.to;
         let mut plans = plan::tables(
@@ -98,7 +92,7 @@ impl Work {
             context.database.server_kind(),
         );
         for plan in &mut plans {
-            plan.is_shared = dual_writes.is_some();
+            plan.is_shared = is_online;
         }
         let staged = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
         let staged = staged
@@ -122,14 +116,8 @@ impl Work {
             dialect: context.database.dialect(),
             now_ns: context.now_ns,
             quarantine_lines: LineLimit::new(QUARANTINE_BURST, QUARANTINE_LINES_PER_MINUTE),
-            dual_writes,
+            is_online,
         }
-    }
-
-    pub(super) fn locks(&self) -> Option<&unit_locks::UnitLocks> {
-        self.dual_writes
-            .as_ref()
-            .map(|dual_writes| &dual_writes.locks)
     }
 
     /// The group that a table is read in.
@@ -228,18 +216,17 @@ impl Work {
         }
     }
 
-    /// A digest of the two versions, of every module between them, and of whether clients write to
-    /// the copies too: then the copies have rows beyond the cursor, and only a copier that expects
-    /// them may resume the copy. In a cluster also of the tables that are copied, which are more
-    /// there.
+    /// A digest of the two versions, of every module between them, and of whether clients write
+    /// meanwhile: then the copies lack what they have changed, and only a copier that knows so may
+    /// resume the copy. In a cluster also of the tables that are copied, which are more there.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!(
             "{} {} to {}",
             self.lens.direction, self.from, self.to
         ));
-        if self.dual_writes.is_some() {
-            hash.update(" online");
+        if self.is_online {
+            hash.update(" with a record of changed units");
         }
         for step in self.lens.steps() {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));

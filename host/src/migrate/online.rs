@@ -1,35 +1,25 @@
-//! A migration while the host serves. The originals are authoritative until the cut-over: reads
-//! come from them, and writes go to them and to the copies in one transaction. Owns the state that
-//! the copier shares with these writes; serving, and giving the store access to the tables, is the
-//! caller's.
+//! A migration while the host serves. Clients read and write the originals until the cut-over, and
+//! their transactions record which units they change; the copier copies these again. Serving, and
+//! giving the store access to the tables, is the caller's.
 
-mod dual_write;
+use std::sync::Arc;
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::sync::{Arc, OnceLock};
-
-use parking_lot::Mutex;
-
-pub(super) use dual_write::CopyWriter;
-
-use bbs_database::Dialect;
 use bbs_lens::layout::manifest::DataVersion;
-use bbs_units::UnitKey;
 
+use super::catch_up::Meanwhile;
+use super::changed_units::UnitRecorder;
 use super::copy::UnitBudget;
-use super::unit_locks::{GroupUnit, UnitLocks};
 use super::{
-    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, RefusedUnits, Work, cut_over,
-    decided, start_over, state, steps,
+    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, cut_over, decided,
+    start_over, state, steps,
 };
 use crate::lock::fence::Fence;
-use crate::store;
+use crate::store::ChangeRecorder;
 
-/// A migration that has begun and whose copies are ready for writes.
+/// A migration that has begun and whose copies are made.
 #[derive(Debug)]
 pub struct Online {
     job: Arc<Job>,
-    copy_writer: Arc<CopyWriter>,
 }
 
 /// How to continue after a migration has begun.
@@ -37,7 +27,7 @@ pub struct Online {
 pub enum Start {
     /// The database is at its version, or this host has to shut down.
     Done(Decision),
-    /// Serve the version that was found, with dual writes.
+    /// Serve the version that was found, and record what clients change.
     Follow(Online),
 }
 
@@ -59,10 +49,9 @@ pub async fn start(
     };
     let going_down = matches!(intent, Intent::Down { .. });
     let lines = LinePair::here(context, &mut context.database.read().await?).await?;
-    let work = Work::with_dual_writes(context, lines.way(from, to))?;
+    let work = Work::online(context, lines.way(from, to))?;
     let job = steps::begin(context, fence, work, going_down).await?;
-    let copy_writer = Arc::new(CopyWriter::new(Arc::clone(&job)));
-    Ok(Start::Follow(Online { job, copy_writer }))
+    Ok(Start::Follow(Online { job }))
 }
 
 impl Online {
@@ -76,31 +65,47 @@ impl Online {
         self.job.to
     }
 
-    /// Takes the writes of clients to the copies.
-    pub fn dual_write(&self) -> Arc<dyn store::DualWrite> {
-        Arc::clone(&self.copy_writer) as Arc<dyn store::DualWrite>
+    /// Records the units that clients change.
+    pub fn change_recorder(&self) -> Arc<dyn ChangeRecorder> {
+        Arc::new(UnitRecorder::new(Arc::clone(&self.job)))
     }
 
     /// Everything up to complete and verified copies, while clients read and write.
     ///
     /// # Errors
-    /// As [`super::run`]; [`MigrateError::NotFollowed`] once a write of a client could not be
-    /// applied to the copies.
+    /// As [`super::run`].
     pub async fn copy(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         steps::copy(context, fence, &self.job, &Arc::new(UnitBudget::of(None))).await?;
-        steps::verify(context, &self.job).await?;
-        steps::copy_postponed(context, fence, &self.job).await?;
-        self.job.check_copies()
+        steps::verify(context, fence, &self.job).await
     }
 
-    /// Makes the copies real. Only while no client reads or writes.
+    /// Copies again what clients have changed, while they read and write.
     ///
     /// # Errors
-    /// [`MigrateError::NotFollowed`] as of [`Self::copy`]; another host has raised the fence, or
-    /// the database fails.
+    /// As [`super::run`].
+    pub async fn catch_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+        steps::catch_up(context, fence, &self.job, Meanwhile::Call).await
+    }
+
+    /// The same while lists wait for the cut-over: it cannot be paused.
+    ///
+    /// # Errors
+    /// As [`super::run`].
+    pub async fn catch_up_soon(
+        &self,
+        context: &Context,
+        fence: &Fence,
+    ) -> Result<(), MigrateError> {
+        steps::catch_up(context, fence, &self.job, Meanwhile::Write).await
+    }
+
+    /// Completes the copies and makes them real. Only while no client reads or writes.
+    ///
+    /// # Errors
+    /// [`MigrateError::Behind`] if modules take long for what clients have changed last; another
+    /// host has raised the fence, or the database fails.
     pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        self.job.check_copies()?;
-        self.job.check_postponed()?;
+        steps::catch_up(context, fence, &self.job, Meanwhile::Wait).await?;
         cut_over::cut_over(context, fence, &self.job).await
     }
 
@@ -128,108 +133,5 @@ impl Online {
     /// Another host has raised the fence, or the database fails.
     pub async fn give_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         start_over(context, fence, &self.job, self.job.to < self.job.from).await
-    }
-}
-
-impl Job {
-    /// The fault that ended the dual writes, if any: the copies are out of date then.
-    pub(super) fn check_copies(&self) -> Result<(), MigrateError> {
-        match &self.dual_writes {
-            None => Ok(()),
-            Some(dual_writes) => dual_writes.fault(),
-        }
-    }
-
-    /// The fault of a unit that is postponed to the last moment. With quarantine it is there.
-    fn check_postponed(&self) -> Result<(), MigrateError> {
-        let of_unit = |dual_writes: &DualWrites| {
-            let postponed = dual_writes.postponed.lock();
-            postponed.iter().next().map(|(_, key)| key.name())
-        };
-        match self.dual_writes.as_ref().and_then(of_unit) {
-            Some(unit) if self.refused_units == RefusedUnits::Stop => {
-                Err(MigrateError::NotFollowed {
-                    source: Arc::new(MigrateError::Postponed { unit }),
-                })
-            }
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The state that the copier shares with the writes of clients.
-#[derive(Debug)]
-pub(super) struct DualWrites {
-    pub(super) locks: UnitLocks,
-    broken: OnceLock<Arc<MigrateError>>,
-    /// Units of which a copy has refused a row.
-    suspects: Mutex<HashSet<GroupUnit>>,
-    /// Units for which modules took longer than a client waits.
-    postponed: Mutex<HashSet<GroupUnit>>,
-    /// A row that a copy has refused, until a later transaction abandons the copies: the
-    /// transaction in which it was refused can do nothing more.
-    refusal: Mutex<Option<MigrateError>>,
-}
-
-impl DualWrites {
-    pub(super) fn new(dialect: Dialect) -> Self {
-        Self {
-            locks: UnitLocks::new(dialect == Dialect::Mysql),
-            broken: OnceLock::new(),
-            suspects: Mutex::default(),
-            postponed: Mutex::default(),
-            refusal: Mutex::default(),
-        }
-    }
-
-    fn is_broken(&self) -> bool {
-        self.broken.get().is_some()
-    }
-
-    /// Keeps the first fault.
-    fn broken_by(&self, fault: MigrateError) {
-        let _ = self.broken.set(Arc::new(fault));
-    }
-
-    fn suspect(&self, unit: GroupUnit) {
-        self.suspects.lock().insert(unit);
-    }
-
-    fn is_suspect(&self, unit: &GroupUnit) -> bool {
-        self.suspects.lock().contains(unit)
-    }
-
-    fn postpone(&self, unit: GroupUnit) {
-        self.postponed.lock().insert(unit);
-    }
-
-    fn is_postponed(&self, unit: &GroupUnit) -> bool {
-        self.postponed.lock().contains(unit)
-    }
-
-    /// The units that are postponed, by group. They are no longer, so that a client's write takes
-    /// them to the copies, or postpones them again.
-    pub(super) fn take_postponed(&self) -> BTreeMap<usize, BTreeSet<UnitKey>> {
-        let mut postponed: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
-        for (group, key) in self.postponed.lock().drain() {
-            postponed.entry(group).or_default().insert(key);
-        }
-        postponed
-    }
-
-    fn refused_by(&self, fault: MigrateError) {
-        *self.refusal.lock() = Some(fault);
-    }
-
-    fn take_refusal(&self) -> Option<MigrateError> {
-        self.refusal.lock().take()
-    }
-
-    fn fault(&self) -> Result<(), MigrateError> {
-        self.broken.get().map_or(Ok(()), |fault| {
-            Err(MigrateError::NotFollowed {
-                source: Arc::clone(fault),
-            })
-        })
     }
 }

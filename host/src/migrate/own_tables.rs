@@ -17,6 +17,8 @@ pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
 pub(super) const APPLIED: &str = "bbs_applied_version";
 /// The migrations that began, for operators.
 pub(super) const RUN: &str = "bbs_migration_run";
+/// The units that clients have changed while they are copied.
+pub(super) const CHANGED_UNIT: &str = "bbs_changed_unit";
 pub(super) const QUARANTINE: &str = "bbs_quarantine";
 pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 
@@ -78,7 +80,7 @@ pub fn tables() -> Vec<Table> {
             &["table_name"],
             &[("table_name", KEY), ("rows_out", NUMBER), ("digest", KEY)],
         ),
-        copy_change(),
+        changed_unit(),
         catalog_serial(),
         import(),
         import_run(),
@@ -105,17 +107,16 @@ fn run() -> Table {
     .column(Column::new("ended_at_ns", NUMBER).nullable())
 }
 
-/// Changes that clients' writes made to the copies: a row for each, so that they do not wait for
-/// each other.
-pub(super) fn copy_change() -> Table {
+/// A unit is found by the digest of its key.
+pub(super) fn changed_unit() -> Table {
     table(
-        "bbs_copy_change",
-        &["id"],
+        CHANGED_UNIT,
+        &["unit_digest", "group_number"],
         &[
-            ("id", KEY),
-            ("table_name", KEY),
-            ("rows_out", NUMBER),
-            ("digest", KEY),
+            ("unit_digest", ColumnType::Varchar(64)),
+            ("group_number", NUMBER),
+            ("unit_key", TEXT),
+            ("change_id", KEY),
         ],
     )
 }

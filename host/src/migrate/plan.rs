@@ -42,8 +42,8 @@ pub(super) struct TablePlan {
     /// values go into the checksum that `verify` compares. Otherwise the database compares the
     /// columns that no step has read.
     pub digests_all: bool,
-    /// Clients write meanwhile, so the rows of a range need not all be the copier's: they are read
-    /// even where nothing is computed.
+    /// Clients write meanwhile, so their units are copied again, one by one: the rows are read even
+    /// where nothing is computed.
     pub is_shared: bool,
 }
 

@@ -11,8 +11,8 @@ use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, Job, MigrateError, Work, cut_over, fault, fresh, layout_history, quarantine, residue,
-    runs, same_schema,
+    Context, Job, MigrateError, Work, changed_units, cut_over, fault, fresh, layout_history,
+    quarantine, residue, runs, same_schema,
 };
 use crate::lock::fence::Fence;
 
@@ -85,7 +85,7 @@ pub(super) async fn begin(
 /// more, so it may be removed in transactions of its own, before the one that records a phase.
 async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     quarantine::forget_left_out(fence).await?;
-    state::forget_copy_changes(fence).await?;
+    changed_units::forget_all(fence).await?;
     residue::remove_useless(context, fence).await
 }
 

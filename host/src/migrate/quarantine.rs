@@ -10,7 +10,6 @@
 
 mod document;
 mod foreign;
-mod left_out;
 mod limit;
 mod put_back;
 mod repair;
@@ -19,7 +18,7 @@ mod stopped;
 mod unit;
 mod unreadable;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
 use bbs_encryption::Keyring;
@@ -40,7 +39,6 @@ use crate::lock::fence::Fence;
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
-pub(super) use left_out::{forget_copied, left_out};
 pub use put_back::{Fate, retry};
 pub(super) use put_back::{give_back, groups_of, reason, with};
 pub(super) use repair::unit_of;
@@ -509,15 +507,21 @@ async fn deleted(tx: &mut Transaction, delete: &DeleteStatement) -> Result<(), M
     Ok(())
 }
 
-/// The number of rows of a table that the unfinished migration leaves out.
-pub(super) async fn pending_rows(tx: &mut Transaction, table: &str) -> Result<u64, MigrateError> {
+/// The number of rows of a table that the unfinished migration leaves out, but for some units.
+pub(super) async fn pending_rows(
+    tx: &mut Transaction,
+    table: &str,
+    but_for: &[UnitKey],
+) -> Result<u64, MigrateError> {
+    let others: HashSet<_> = but_for.iter().map(UnitKey::name).collect();
     let entries = entries(tx).await?;
-    let pending = entries.iter().filter(|entry| entry.pending);
+    let pending = entries
+        .iter()
+        .filter(|entry| entry.pending && !others.contains(&entry.unit));
     Ok(pending.filter_map(|entry| entry.rows.get(table)).sum())
 }
 
-/// Removes the entries of units that a client has written since: the present rows are
-/// authoritative.
+/// Removes the entries of units that are copied again: the present rows are authoritative.
 pub(super) async fn forget(
     tx: &mut Transaction,
     work: &Work,

@@ -11,14 +11,14 @@ use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::RunArguments;
 use bbs_units::UnitKey;
-use sea_query::{Alias, Cond, Expr, ExprTrait, Func, Query};
+use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decide::Found;
 use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
-use super::{Context, MigrateError, fault, layout_history, removal};
+use super::{Context, MigrateError, fault, layout_history};
 use crate::lock::fence::Fence;
 pub(super) use bbs_units::digest::signed;
 
@@ -277,8 +277,7 @@ pub(super) async fn write_underway(
     Ok(())
 }
 
-/// Removes the record of the unfinished migration and its position. The changes of its copies may
-/// be many: [`forget_copy_changes`].
+/// Removes the record of the unfinished migration and its position.
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [
         "DELETE FROM bbs_migration",
@@ -289,11 +288,6 @@ pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateE
         tx.execute(sql(statement)).await.about("bbs_migration")?;
     }
     Ok(())
-}
-
-/// Removes the changes that clients' writes made to copies which are not verified any more.
-pub(super) async fn forget_copy_changes(fence: &Fence) -> Result<(), MigrateError> {
-    removal::remove(fence, &own_tables::copy_change(), Cond::all()).await
 }
 
 /// The last unit that a pass of the copy has written.
@@ -310,6 +304,27 @@ pub(super) async fn cursor(
     let key = row.text(0).about(TABLE)?.and_then(UnitKey::from_text);
     key.ok_or(MigrateError::DamagedCursor { group: pass })
         .map(Some)
+}
+
+/// The number in the place of a pass's under which it is recorded that all units are copied.
+const COPIED: i64 = -1;
+
+/// Whether all units were copied, but for those that clients have changed since.
+pub(super) async fn is_copied(context: &Context) -> Result<bool, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(COPIED);
+    let row = reader.fetch_optional(select).await.about("bbs_copy")?;
+    Ok(row.is_some())
+}
+
+pub(super) async fn record_copied(tx: &mut Transaction) -> Result<(), MigrateError> {
+    let row = upsert(
+        "bbs_copy",
+        [("group_number", COPIED.into())],
+        [("last_key", "".into())],
+    );
+    tx.execute(&row).await.about("bbs_copy")?;
+    Ok(())
 }
 
 /// Records the tables that a migration creates beside the real ones, before the first of them is

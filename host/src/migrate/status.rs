@@ -237,7 +237,7 @@ async fn copied(
     let restorable = residue::restorable(tx, way).await?;
     let works = [
         Work::new(context, way, restorable)?,
-        Work::with_dual_writes(context, way)?,
+        Work::online(context, way)?,
     ];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
         Some(work) => partial_run::counted(context, work).await.map(Some),

@@ -1,13 +1,15 @@
 //! The steps of a migration, in their order, each durable and safe to repeat. Owns what they have
 //! in common whether clients are served meanwhile or not: `migrate` runs them one after the other,
-//! and `online` with dual writes and a cut-over for which clients wait.
+//! and `online` while clients write, with a cut-over for which they wait.
 
 use std::sync::Arc;
 
+use bbs_database::StatementResult;
+
+use super::catch_up::{self, Meanwhile};
 use super::copy::{self, UnitBudget};
 use super::{
-    Context, Job, MigrateError, Work, copied_units, cut_over, examine, fault, prepare, quarantine,
-    verify,
+    Context, Job, MigrateError, Work, cut_over, examine, fault, prepare, quarantine, state, verify,
 };
 use crate::lock::fence::Fence;
 
@@ -39,33 +41,58 @@ pub(super) async fn copy(
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
     let copied = async {
-        if !copy::copy(context, fence, job, budget).await? {
+        if job.is_online {
+            copy_beside_clients(context, fence, job, budget).await?;
+        } else if !copy::copy(context, fence, job, budget).await? {
             return Ok(false);
         }
-        copied_units::copy_postponed(context, fence, job).await?;
         fault::point(fault::AFTER_COPY);
         cut_over::build_indexes(context, fence, job).await?;
         cut_over::change_ahead(context, fence, job).await?;
         Ok(true)
     };
-    match copied.await {
-        Err(fault) => Err(quarantine::stopped(context, fence, job, fault).await),
-        complete => complete,
-    }
+    or_stopped(copied.await, (context, fence, job)).await
 }
 
-/// Copies what the writes of clients have postponed since all units were copied.
-///
-/// # Errors
-/// As [`copy()`].
-pub(super) async fn copy_postponed(
+/// Copies all units, and again those that clients have changed meanwhile. Once all are copied, those
+/// that clients create are among the changed ones, also if this is done again after a crash.
+async fn copy_beside_clients(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
+    budget: &Arc<UnitBudget>,
 ) -> Result<(), MigrateError> {
-    match copied_units::copy_postponed(context, fence, job).await {
+    if !state::is_copied(context).await? {
+        copy::copy(context, fence, job, budget).await?;
+        let mut tx = fence.begin().await?;
+        state::record_copied(&mut tx).await?;
+        tx.commit().await.about("bbs_copy")?;
+    }
+    catch_up::catch_up(context, fence, job, Meanwhile::Call).await
+}
+
+/// Copies again what clients have changed since.
+///
+/// # Errors
+/// As [`copy()`]; [`MigrateError::Behind`] if clients wait and modules take long.
+pub(super) async fn catch_up(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    clients: Meanwhile,
+) -> Result<(), MigrateError> {
+    let done = catch_up::catch_up(context, fence, job, clients).await;
+    or_stopped(done, (context, fence, job)).await
+}
+
+/// The result of a step; the unit at which it stopped is stored in quarantine.
+async fn or_stopped<T>(
+    done: Result<T, MigrateError>,
+    (context, fence, job): (&Context, &Fence, &Job),
+) -> Result<T, MigrateError> {
+    match done {
         Err(fault) => Err(quarantine::stopped(context, fence, job, fault).await),
-        Ok(()) => Ok(()),
+        done => done,
     }
 }
 
@@ -74,8 +101,13 @@ pub(super) async fn copy_postponed(
 /// # Errors
 /// [`MigrateError::Verify`] if a copy is not what it has to be; there are reasons against the
 /// migration, or the database fails.
-pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), MigrateError> {
-    verify::verify(context, job).await?;
+pub(super) async fn verify(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+) -> Result<(), MigrateError> {
+    let verified = verify::verify(context, fence, job).await;
+    or_stopped(verified, (context, fence, job)).await?;
     fault::point(fault::AFTER_VERIFY);
     examine::examine_again(context, job).await
 }

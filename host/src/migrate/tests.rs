@@ -1,15 +1,15 @@
 //! The engine on a real database, with a short list of migrations.
 
 mod any_insertion;
+mod behind;
+mod changed;
 mod cluster;
 mod hostile;
 mod inserted;
 mod left_out;
 mod line;
 mod pacing;
-mod postponed;
 mod refusals;
-mod requested;
 mod restored;
 mod too_many;
 mod world;

@@ -23,16 +23,6 @@ pub(super) struct ReadBatch {
 }
 
 impl ReadBatch {
-    /// Removes the units at these places.
-    pub(super) fn leave_out(&mut self, job: &Job, units: &HashSet<usize>) {
-        if !units.is_empty() {
-            let others = |unit: &usize| !units.contains(unit);
-            let others: Vec<_> = (0..self.rows.units.len()).filter(others).collect();
-            self.rows = self.rows.only(&job.lens.source, &others);
-            self.left = self.left.only(&others);
-        }
-    }
-
     /// Of more than one unit.
     pub(super) fn halves(&self, job: &Job) -> [Self; 2] {
         bbs_units::halves(&job.lens.source, &self.rows, &self.left).map(|(rows, left)| Self {

@@ -51,7 +51,7 @@ pub(super) async fn leave_out(
                 .await?;
             }
             RefusedUnits::Stop => {
-                if job.dual_writes.is_none() {
+                if !job.is_online {
                     Box::pin(start_over(context, fence, job, job.to < job.from)).await?;
                 }
                 return Err(unit.stop(plan.group));

@@ -1,26 +1,40 @@
 //! Verifies, before the copies replace the originals, that they are what the lens returned, read
-//! back from the database: nothing missing, nothing more, nothing changed.
+//! back from the database: nothing missing, nothing more, nothing changed. While clients write, the
+//! units that they have just changed are not compared with the originals.
 
 use std::sync::Arc;
 
 use bbs_database::{Dialect, Row, SqlError, StatementResult, Transaction};
+use bbs_lens::layout::schema::Table;
 use bbs_lens::{Provenance, TableBuilder};
-use bbs_units::TableRows;
+use bbs_units::{TableRows, UnitKey};
+use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
 use sea_query::{Alias, Expr, ExprTrait, JoinType, Query, SelectStatement};
+use tokio::time::Instant;
 
+use super::catch_up::{self, Meanwhile};
+use super::changed_units;
 use super::checksum::{Checksum, written};
 use super::plan::{Strategy, TablePlan};
 use super::{Context, Job, MigrateError, quarantine, state};
+use crate::lock::fence::Fence;
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
 /// that reaches them.
 const ROWS: u32 = 1000;
 const BYTES: usize = 4 << 20;
 
-pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), MigrateError> {
+/// The most units that a comparison leaves out.
+const LEFT_OUT: u64 = 1000;
+
+pub(super) async fn verify(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for plan in copies(job) {
@@ -31,23 +45,25 @@ pub(super) async fn verify(context: &Context, job: &Arc<Job>) -> Result<(), Migr
         .progress
         .enter("verify", job.describe(), Some(Counted::Rows.total(total)));
     for plan in copies(job) {
-        if job.dual_writes.is_some() {
-            // One snapshot of the database, since clients write meanwhile.
-            let tx = &mut context.database.read().await?;
-            counts_agree(tx, job, plan).await?;
-            unopened_agree(tx, job, plan).await?;
-            digests_agree(context, tx, job, plan).await?;
-            continue;
-        }
         // A transaction each, begun when it is needed: servers end one that is idle.
-        counts_agree(&mut context.database.read().await?, job, plan).await?;
-        // Two passes over different columns, concurrently, both to their end.
-        let unopened =
-            async { unopened_agree(&mut context.database.read().await?, job, plan).await };
+        let (mut tx, changed) = snapshot(context, fence, job, plan).await?;
+        counts_agree(&mut tx, job, plan, &changed).await?;
+        drop(tx);
+        // Two passes over different columns, concurrently unless clients are served meanwhile, both to
+        // their end.
+        let unopened = async {
+            let (mut tx, changed) = snapshot(context, fence, job, plan).await?;
+            unopened_agree(&mut tx, job, plan, &changed).await
+        };
         let opened =
             async { digests_agree(context, &mut context.database.read().await?, job, plan).await };
-        let (unopened, opened) = tokio::join!(unopened, opened);
-        unopened.and(opened)?;
+        if job.is_online {
+            unopened.await?;
+            opened.await?;
+        } else {
+            let (unopened, opened) = tokio::join!(unopened, opened);
+            unopened.and(opened)?;
+        }
     }
     Ok(())
 }
@@ -56,6 +72,29 @@ fn copies(job: &Job) -> impl Iterator<Item = &TablePlan> {
     job.plans
         .iter()
         .filter(|plan| plan.strategy == Strategy::Copy)
+}
+
+/// A snapshot of the database, and the units of a table that clients have changed and that are not
+/// copied again in it.
+async fn snapshot(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    plan: &TablePlan,
+) -> Result<(Transaction, Vec<UnitKey>), MigrateError> {
+    loop {
+        let mut tx = context.database.read().await?;
+        if !job.is_online {
+            return Ok((tx, Vec::new()));
+        }
+        let changed = changed_units::next(&mut tx, None, LEFT_OUT).await?;
+        if (changed.len() as u64) < LEFT_OUT {
+            let of_group = changed.into_iter().filter(|unit| unit.group == plan.group);
+            return Ok((tx, of_group.map(|unit| unit.key).collect()));
+        }
+        drop(tx);
+        catch_up::catch_up(context, fence, job, Meanwhile::Call).await?;
+    }
 }
 
 fn mismatch(plan: &TablePlan, problem: String) -> MigrateError {
@@ -71,6 +110,7 @@ async fn counts_agree(
     tx: &mut Transaction,
     job: &Job,
     plan: &TablePlan,
+    changed: &[UnitKey],
 ) -> Result<(), MigrateError> {
     let stored = state::count(tx, &plan.staged(job.to)).await?;
     let written = written(tx, plan).await?.rows;
@@ -83,9 +123,11 @@ async fn counts_agree(
     if let [source] = plan.sources.as_slice()
         && !job.lens.tables[&plan.table.name].reshaped
     {
-        let left_out = quarantine::pending_rows(tx, source).await?;
-        let source = state::count(tx, source).await?.unsigned_abs();
-        if source != stored.unsigned_abs() + left_out {
+        let left_out = quarantine::pending_rows(tx, source, changed).await?;
+        let original = &job.lens.source.tables[source];
+        let source = count_of_others(tx, original, source, changed).await?;
+        let stored = count_of_others(tx, &plan.table, &plan.staged(job.to), changed).await?;
+        if source != stored + left_out {
             let problem = format!(
                 "the original has {source} rows, the copy {stored}, the quarantine {left_out}"
             );
@@ -95,17 +137,35 @@ async fn counts_agree(
     Ok(())
 }
 
+/// The number of a table's rows of units that are not among these.
+async fn count_of_others(
+    tx: &mut Transaction,
+    table: &Table,
+    name: &str,
+    units: &[UnitKey],
+) -> Result<u64, MigrateError> {
+    let mut query = Query::select();
+    query.expr(Expr::cust("COUNT(*)")).from(Alias::new(name));
+    if !units.is_empty() {
+        query.and_where(bbs_units::is_one_of(table, units, tx.dialect()).not());
+    }
+    let row = tx.fetch_one(&query).await.about("the number of rows")?;
+    let count = row.integer(0).about("the number of rows")?;
+    Ok(count.unwrap_or_default().unsigned_abs())
+}
+
 /// Checks that columns which no step has read are, byte for byte, those of the source under the
 /// same key.
 async fn unopened_agree(
     tx: &mut Transaction,
     job: &Job,
     plan: &TablePlan,
+    changed: &[UnitKey],
 ) -> Result<(), MigrateError> {
     let Some(source) = plan.sources.first().filter(|_| !plan.digests_all) else {
         return Ok(());
     };
-    let query = rows_that_differ(tx.dialect(), plan, source, &plan.staged(job.to));
+    let query = rows_that_differ(tx.dialect(), plan, source, &plan.staged(job.to), changed);
     let row = tx
         .fetch_one(&query)
         .await
@@ -124,12 +184,13 @@ async fn unopened_agree(
 }
 
 /// Counts the rows of the copy `staged` that have no original in `source`, or other values in the
-/// columns that are copied unopened.
+/// columns that are copied unopened, but for those of `changed` units.
 fn rows_that_differ(
     dialect: Dialect,
     plan: &TablePlan,
     source: &str,
     staged: &str,
+    changed: &[UnitKey],
 ) -> SelectStatement {
     let copy = Alias::new("copy");
     let original = Alias::new("original");
@@ -174,9 +235,13 @@ fn rows_that_differ(
         .map(|(_, copy, original)| differ(dialect, copy.clone(), original.clone()))
         .fold(lost, |one, other| one.or(other));
     let mut query = Query::select();
+    query.expr(Expr::cust("COUNT(*)"));
+    if changed.is_empty() {
+        query.from_as(Alias::new(staged), copy);
+    } else {
+        query.from_subquery(rows_of_others(dialect, plan, staged, changed), copy);
+    }
     query
-        .expr(Expr::cust("COUNT(*)"))
-        .from_as(Alias::new(staged), copy)
         .join_as(
             JoinType::LeftJoin,
             Alias::new(source),
@@ -185,6 +250,21 @@ fn rows_that_differ(
         )
         .and_where(differs);
     query
+}
+
+/// The rows of the copy `staged` of units that are not among these.
+fn rows_of_others(
+    dialect: Dialect,
+    plan: &TablePlan,
+    staged: &str,
+    units: &[UnitKey],
+) -> SelectStatement {
+    let columns = plan.columns.iter();
+    Query::select()
+        .columns(columns.map(|(column, _)| Alias::new(&column.name)))
+        .from(Alias::new(staged))
+        .and_where(bbs_units::is_one_of(&plan.table, units, dialect).not())
+        .take()
 }
 
 /// Whether two values differ, NULL being equal to NULL. Text is compared by its bytes.
@@ -222,6 +302,7 @@ async fn digests_agree(
     let mut busy: Option<tokio::task::JoinHandle<Result<Checksum, MigrateError>>> = None;
     let mut rows = tx.stream(&query);
     loop {
+        let began = Instant::now();
         let some = some_rows(&mut rows, plan).await?;
         if let Some(busy) = busy.take() {
             sum.add(busy.await.map_err(|_| MigrateError::Interrupted)??);
@@ -230,13 +311,16 @@ async fn digests_agree(
         if count == 0 {
             break;
         }
-        let job = Arc::clone(job);
+        let digested_job = Arc::clone(job);
         let name = name.clone();
         busy = Some(tokio::task::spawn_blocking(move || {
-            let plan = job.copied(&name).expect("the table is copied");
-            Checksum::of_copied(plan, some, &job.keyring)
+            let plan = digested_job.copied(&name).expect("the table is copied");
+            Checksum::of_copied(plan, some, &digested_job.keyring)
         }));
         context.progress.advance(count as u64);
+        if job.is_online {
+            pauses::rest_after(began.elapsed()).await;
+        }
     }
     if sum == wanted.checksum {
         Ok(())

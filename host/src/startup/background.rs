@@ -203,7 +203,7 @@ impl Serving<'_> {
         Ok(None)
     }
 
-    /// From here on, writes go to the copies, too.
+    /// From here on, what clients change is recorded.
     async fn follow(&self, next: &Prepared, online: Online) -> Result<Online, StartupError> {
         match next.access_following(self.fence, &online).await {
             Ok(access) => {

@@ -16,11 +16,12 @@ use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
 use crate::store::{Store, TableAccess};
 
-/// Target duration of writing a batch while clients write, too: a client that needs a unit of the
-/// batch waits this long.
-const BATCH_TIME: Duration = Duration::from_millis(50);
+/// Target duration of writing a batch while clients write, too: on SQLite they wait for it.
+const BATCH_TIME: Duration = Duration::from_millis(20);
 /// Pause before a migration goes on after an outage.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
+/// Attempts of a cut-over before which clients had changed units that modules take long for.
+const ATTEMPTS_BEHIND: u32 = 5;
 
 impl Prepared {
     /// Migrates like [`bring_to`](Self::bring_to), except for the copy, during which the database
@@ -39,7 +40,7 @@ impl Prepared {
         }
     }
 
-    /// The store at the source version of the migration, with dual writes.
+    /// The store at the source version of the migration, which records what clients change.
     pub(super) async fn store_following(
         &self,
         fence: &Fence,
@@ -48,7 +49,7 @@ impl Prepared {
         Ok(self.store(fence, self.access_following(fence, online).await?))
     }
 
-    /// Access to the source version of the migration, with dual writes.
+    /// Access to the source version of the migration, with a record of what clients change.
     pub(super) async fn access_following(
         &self,
         fence: &Fence,
@@ -57,7 +58,7 @@ impl Prepared {
         Ok(self
             .access(fence, online.from(), false)
             .await?
-            .with_dual_write(online.dual_write()))
+            .with_change_recorder(online.change_recorder()))
     }
 
     fn online_context(&self) -> Context {
@@ -88,9 +89,9 @@ impl Prepared {
                 online.check_names(&context).await?;
                 Ok(true)
             }
-            Err(StartupError::Migrate(fault @ MigrateError::Locked { .. }))
-                if !self.has_arrived(&context, online).await? =>
-            {
+            Err(StartupError::Migrate(
+                fault @ (MigrateError::Locked { .. } | MigrateError::Behind { .. }),
+            )) if !self.has_arrived(&context, online).await? => {
                 self.go_on_beside(&fault);
                 Ok(false)
             }
@@ -150,8 +151,13 @@ impl Prepared {
             .access(fence, online.to(), self.is_pinned(online.to()))
             .await?;
         let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
+        let mut times_behind = 0;
         loop {
-            let mut access = store.switch().await;
+            online.catch_up(context, fence).await?;
+            let pending = store.pending_switch().await;
+            // Again, so that little is left while all clients wait.
+            online.catch_up_soon(context, fence).await?;
+            let mut access = pending.exclude_others().await;
             let began = Instant::now();
             match online.cut_over(context, fence).await {
                 Ok(()) => {
@@ -182,12 +188,15 @@ impl Prepared {
                     let _waiting = self.progress.wait(Wait::Lock);
                     tokio::time::sleep(pause).await;
                 }
+                Err(MigrateError::Behind { .. }) if times_behind < ATTEMPTS_BEHIND => {
+                    times_behind += 1;
+                }
                 Err(fault) => return Err(fault.into()),
             }
         }
     }
 
-    /// The copies stay complete: clients write to them, too. The next start, or reload, cuts over.
+    /// The copies are caught up with by the next start, or reload, which cuts over.
     fn go_on_beside(&self, fault: &MigrateError) {
         let reason = with_causes(fault).to_string();
         tracing::error!(
@@ -206,16 +215,21 @@ impl Prepared {
         fault: &MigrateError,
     ) -> Result<(), StartupError> {
         let reason = with_causes(fault).to_string();
+        let given_up = async {
+            let access = self.access(fence, online.from(), false).await?;
+            let mut current = store.switch().await;
+            // Changes may go unrecorded only after the database says that the copies are abandoned.
+            online.give_up(&self.online_context(), fence).await?;
+            *current = access;
+            Ok(())
+        };
+        let given_up: Result<(), StartupError> = given_up.await;
         tracing::error!(
             name: "migration-failed",
             %reason,
             "the migration failed; the API continues at the version found, and the next start retries"
         );
-        let access = self.access(fence, online.from(), false).await?;
-        let mut current = store.switch().await;
-        // Writes may skip the copies only after the database records that the copies are abandoned.
-        online.give_up(&self.online_context(), fence).await?;
-        *current = access;
+        given_up?;
         self.progress.enter(STOPPED, reason, None);
         Ok(())
     }

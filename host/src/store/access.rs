@@ -1,10 +1,10 @@
-//! The way in which the store accesses the tables: directly or through a lens, with or without dual
-//! writes. Replaced as a whole, under the store's exclusive lock.
+//! The way in which the store accesses the tables: directly or through a lens, with or without a
+//! record of what is changed. Replaced as a whole, under the store's exclusive lock.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs_database::{Database, DatabaseError, Dialect, Transaction};
+use bbs_database::{Database, DatabaseError, Dialect, SqlError, Transaction};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 use bbs_units::residue::Places;
@@ -24,9 +24,9 @@ pub struct TableAccess {
     /// The places at which residue of a table's units may be stored.
     residue_places: BTreeMap<String, Places>,
     pub(super) backend: Backend,
-    /// Independent of the backend: applied before a commit, to the stored tables and keys that the
-    /// transaction changed.
-    pub(super) dual_write: Option<Arc<dyn DualWrite>>,
+    /// Independent of the backend: receives the stored tables and keys that a transaction changed,
+    /// before its commit.
+    pub(super) change_recorder: Option<Arc<dyn ChangeRecorder>>,
     pub(super) quarantine: Option<Arc<dyn Quarantine>>,
 }
 
@@ -82,10 +82,10 @@ impl TableAccess {
         self
     }
 
-    /// Carries every change over to the copies of an online migration.
+    /// Records every changed unit for an online migration.
     #[must_use]
-    pub fn with_dual_write(mut self, dual_write: Arc<dyn DualWrite>) -> Self {
-        self.dual_write = Some(dual_write);
+    pub fn with_change_recorder(mut self, recorder: Arc<dyn ChangeRecorder>) -> Self {
+        self.change_recorder = Some(recorder);
         self
     }
 
@@ -148,37 +148,15 @@ impl TableAccess {
     }
 }
 
-/// The dual writes of an online migration: every change is also applied to the copies, in the
-/// change's own transaction.
-pub trait DualWrite: Send + Sync + std::fmt::Debug {
-    /// Excludes the copier from the units of this key in these tables until the returned guard is
-    /// dropped. Called before the transaction begins, so that a waiting caller holds no database
-    /// lock that the copier needs.
-    fn hold<'a>(
-        &'a self,
-        tables: Vec<&'a str>,
-        key: &'a [u8],
-    ) -> BoxFuture<'a, Box<dyn Send + Sync>>;
-
-    /// Applies the transaction's changes to the copies. `touched` are stored tables and unit keys.
+/// The record of an online migration: which units have changed, and have to be copied again.
+pub trait ChangeRecorder: Send + Sync + std::fmt::Debug {
+    /// Records the stored tables and unit keys that a transaction has changed, in that transaction.
     ///
     /// # Errors
-    /// If the change cannot be applied to the copies. The caller then rolls back.
-    fn changed<'a>(
+    /// The database fails. The caller then rolls back.
+    fn record<'a>(
         &'a self,
         tx: &'a mut Transaction,
         touched: &'a [(String, Vec<u8>)],
-    ) -> BoxFuture<'a, Result<(), DualWriteError>>;
-}
-
-/// A change that cannot be applied to the copies.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the change cannot be carried over to the tables of the migration under way, so it was not made"
-)]
-pub struct DualWriteError {
-    /// The error of the migration.
-    pub source: Box<dyn std::error::Error + Send + Sync>,
-    /// Whether the change may succeed when retried from its start.
-    pub is_transient: bool,
+    ) -> BoxFuture<'a, Result<(), SqlError>>;
 }

@@ -135,14 +135,6 @@ impl Reader {
     }
 }
 
-/// The guards of a writer, which exclude others while it exists.
-pub(super) struct WriterGuards {
-    /// Excludes a switch of the store.
-    pub(super) _writing: OwnedRwLockReadGuard<()>,
-    /// Excludes the copier of an online migration.
-    pub(super) _unit: Option<Box<dyn Send + Sync>>,
-}
-
 /// A fenced transaction that reads and writes the entities of a unit. Rolled back if dropped.
 ///
 /// # Errors
@@ -155,10 +147,10 @@ pub struct Writer {
     pub(super) session: Session,
     /// The units loaded so far, if the tables are accessed through a lens.
     units: LoadedUnits,
-    /// The stored tables and keys that were changed, for dual writes.
+    /// The stored tables and keys that were changed, for the record of an online migration.
     touched: Vec<(String, Key)>,
-    /// Dropped after the transaction.
-    _guards: WriterGuards,
+    /// Excludes a switch of the store. Dropped after the transaction.
+    _writing: OwnedRwLockReadGuard<()>,
 }
 
 impl std::fmt::Debug for Writer {
@@ -175,7 +167,7 @@ impl Writer {
     pub(super) fn new(
         store: Store,
         access: OwnedRwLockReadGuard<TableAccess>,
-        guards: WriterGuards,
+        writing: OwnedRwLockReadGuard<()>,
         tx: Transaction,
     ) -> Self {
         let session = Session { store, tx };
@@ -185,7 +177,7 @@ impl Writer {
             session,
             units,
             touched: Vec::new(),
-            _guards: guards,
+            _writing: writing,
         }
     }
 
@@ -194,24 +186,25 @@ impl Writer {
         self.session.store.now_ns()
     }
 
-    /// Writes the changes of units that were loaded through a lens, applies dual writes, and
-    /// commits.
+    /// Writes the changes of units that were loaded through a lens, records what was changed if a
+    /// migration needs it, and commits.
     ///
     /// # Errors
     /// If a write fails; then nothing is committed. Units behind lenses fail with
     /// [`StoreError::Exists`] or [`StoreError::Raced`] on a conflict, and with
-    /// [`StoreError::NotHeld`] if the stored layout cannot hold a change; dual writes fail with
-    /// [`StoreError::DualWrite`]. [`StoreError::Commit`] if the database did not confirm the
-    /// commit, which may have succeeded.
+    /// [`StoreError::NotHeld`] if the stored layout cannot hold a change.
+    /// [`StoreError::Commit`] if the database did not confirm the commit, which may have succeeded.
     pub async fn commit(mut self) -> Result<(), StoreError> {
         match &self.access.backend {
             Backend::Direct => {}
             Backend::Lensed(lenses) => self.units.write(lenses, &mut self.session).await?,
         }
-        if let Some(dual_write) = &self.access.dual_write {
-            dual_write
-                .changed(&mut self.session.tx, &self.touched)
-                .await?;
+        if let Some(recorder) = &self.access.change_recorder {
+            let recorded = recorder.record(&mut self.session.tx, &self.touched).await;
+            recorded.map_err(|source| StoreError::Statement {
+                what: "record which units have changed",
+                source,
+            })?;
         }
         self.session
             .tx
@@ -397,7 +390,7 @@ impl Writer {
     }
 
     fn touch(&mut self, table: EntityTable, key: &[u8]) {
-        if self.access.dual_write.is_none() {
+        if self.access.change_recorder.is_none() {
             return;
         }
         for table in self.access.stored(&[table.name]) {

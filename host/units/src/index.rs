@@ -11,7 +11,7 @@ use bbs_database::{Dialect, SqlError, Transaction};
 use bbs_lens::layout::schema::Table;
 use sea_query::{Alias, CaseStatement, Expr, Query, SelectStatement};
 
-use super::key::{KeyColumn, UnitKey, among, unit_key, within};
+use super::key::{KeyColumn, UnitKey, among, unit_key};
 use super::{RowsError, failed};
 
 /// The keys of one statement on either side of a comparison; MySQL permits at most 65,535
@@ -122,24 +122,6 @@ impl<'a> UnitIndex<'a> {
         }
         Ok(())
     }
-}
-
-/// The places of those of some units of which a table has rows. The units lie after a key, in the
-/// order of the database.
-///
-/// # Errors
-/// The database fails, or a key is NULL.
-pub async fn places_between(
-    tx: &mut Transaction,
-    table: &Table,
-    name: &str,
-    after: Option<&UnitKey>,
-    units: &[UnitKey],
-) -> Result<HashSet<usize>, RowsError> {
-    let mut query = Query::select();
-    query.cond_where(within(&unit_key(table), after, units.last(), tx.dialect()));
-    let found = distinct_units(tx, table, name, query).await?;
-    places_of(tx, table, name, units, &found).await
 }
 
 /// The places of those of some units of which a table has rows.

@@ -365,9 +365,14 @@ pub(crate) fn among(key: &[KeyColumn], units: &[UnitKey], dialect: Dialect) -> E
     }
 }
 
+/// The rows of some units.
+pub fn is_one_of(table: &Table, units: &[UnitKey], dialect: Dialect) -> Expr {
+    among(&unit_key(table), units, dialect)
+}
+
 /// The rows of one unit.
 pub fn is_unit(table: &Table, unit: &UnitKey, dialect: Dialect) -> Expr {
-    among(&unit_key(table), std::slice::from_ref(unit), dialect)
+    is_one_of(table, std::slice::from_ref(unit), dialect)
 }
 
 /// Condition: `key > after AND key <= last`, each where given. Both keys were read from this

@@ -1,6 +1,6 @@
 //! Units of rows between the database and memory: loaded as columns, taken through a lens,
-//! compared, and written. Used alike by migrations, dual writes, reads and writes through a lens,
-//! checks and quarantine.
+//! compared, and written. Used alike by migrations, reads and writes through a lens, checks and
+//! quarantine.
 //!
 //! Owns loading, opening, sealing and writing whole units and their residue. Decides neither which
 //! units, nor when, nor what changes.
@@ -38,10 +38,10 @@ pub use batch::{UnitBatch, opened, sealed};
 pub use bbs_lens::{BatchColumn, OwnedValue, TableRows};
 pub use capacity::Capacity;
 pub use diff::{Difference, differences, matched, same};
-pub use index::{places_among, places_between, units_among, units_where};
+pub use index::{places_among, units_among, units_where};
 pub use key::{
-    KeyColumn, UnitKey, collation_class, is_unit, key_columns, operand, unit_column, unit_key,
-    within,
+    KeyColumn, UnitKey, collation_class, is_one_of, is_unit, key_columns, operand, unit_column,
+    unit_key, within,
 };
 pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range};
 pub use paging::{Bounds, Measure, UnitPage, UnitSource, next_units, select_units, text_length};
@@ -170,6 +170,8 @@ pub enum RowsError {
         bytes: u64,
         limit: u64,
     },
+    #[error("{units} units have more than {limit} bytes together")]
+    UnitsTooLarge { units: usize, limit: u64 },
     #[error(
         "the units of table {table} are not in order: {next:?} comes after {key:?}. Look for keys of another type than their column"
     )]
@@ -190,7 +192,7 @@ impl RowsError {
     pub fn is_of_several_units(&self) -> bool {
         match self {
             Self::Lens(fault) => fault.is_of_several_units(),
-            Self::ResidueTooLarge { .. } => true,
+            Self::ResidueTooLarge { .. } | Self::UnitsTooLarge { .. } => true,
             _ => false,
         }
     }

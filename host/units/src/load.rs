@@ -21,7 +21,8 @@ pub type WantedColumns = BTreeMap<String, BTreeSet<String>>;
 /// Bounds on what is loaded, in bytes of text.
 #[derive(Debug, Clone, Copy)]
 pub struct ByteLimits {
-    /// A range ends with the unit that reaches this; the first unit is always loaded.
+    /// A range ends with the unit that reaches this; the first unit is always loaded. Several
+    /// listed units above it are refused together.
     pub batch: u64,
     /// A unit above this is refused.
     pub unit: u64,
@@ -40,6 +41,7 @@ struct Budget<'a> {
     limits: ByteLimits,
     units: &'a [UnitKey],
     bytes: Vec<u64>,
+    all_bytes: u64,
     /// The places of units above their limit, of which no further row is loaded.
     oversized: BTreeSet<usize>,
 }
@@ -50,6 +52,7 @@ impl<'a> Budget<'a> {
             limits,
             units,
             bytes: vec![0; units.len()],
+            all_bytes: 0,
             oversized: BTreeSet::new(),
         }
     }
@@ -57,6 +60,7 @@ impl<'a> Budget<'a> {
     /// Returns whether the unit is within its limit.
     fn spend(&mut self, place: usize, bytes: u64) -> bool {
         self.bytes[place] += bytes;
+        self.all_bytes += bytes;
         if self.bytes[place] > self.limits.unit {
             self.oversized.insert(place);
         }
@@ -77,9 +81,6 @@ impl<'a> Budget<'a> {
 pub struct KeyRange<'a> {
     pub after: Option<&'a UnitKey>,
     pub units: &'a [UnitKey],
-    /// Whether others write to the tables, so that units which are not listed may lie in the range.
-    /// They are skipped; otherwise a row of such a unit is an error.
-    pub is_shared: bool,
 }
 
 /// The units of a range.
@@ -159,12 +160,11 @@ pub enum RowLock {
 }
 
 /// Loads listed units over the wanted tables, in the order given and then of the primary key. The
-/// units are distinct for the database. A unit that is asked for alone is whatever the database
-/// finds under its key, which its rows may spell in another case (MySQL's collations): it has the
-/// key of its rows.
+/// units are distinct for the database. A unit is whatever the database finds under its key, which
+/// its rows may spell in another case (MySQL's collations): it has the key of its rows.
 ///
 /// # Errors
-/// A unit is above its limit, or the database fails.
+/// A unit is above its limit, or several are above that of a batch, or the database fails.
 pub async fn load(
     tx: &mut Transaction,
     place: &Place,
@@ -179,23 +179,25 @@ pub async fn load(
         units: units.to_vec(),
         ..UnitBatch::default()
     };
-    let mut stored_under = None;
+    let mut spellings = BTreeMap::new();
     for (name, columns) in wanted {
         let mut loading = Loading::new(place, name, columns);
         let mut spent = budget.clone();
-        let mut found = loading.listed(tx, units, lock, &index, &mut spent).await?;
+        loading.listed(tx, units, lock, &index, &mut spent).await?;
         while loading.learn(tx, &mut index).await? {
             (loading, spent) = (Loading::new(place, name, columns), budget.clone());
-            found = loading.listed(tx, units, lock, &index, &mut spent).await?;
+            loading.listed(tx, units, lock, &index, &mut spent).await?;
         }
         budget = spent;
-        stored_under = stored_under.or(found);
+        // That of the first table counts.
+        loading.spellings.append(&mut spellings);
+        spellings = std::mem::take(&mut loading.spellings);
         batch
             .tables
             .insert(name.clone(), loading.finish(units.len()));
     }
-    if let ([only], Some(key)) = (batch.units.as_mut_slice(), stored_under) {
-        *only = key;
+    for (place, spelled) in spellings {
+        batch.units[place] = spelled;
     }
     Ok(batch)
 }
@@ -214,6 +216,8 @@ struct Loading<'a> {
     bytes: u64,
     /// Keys of rows that were left out until the database has compared them with the units.
     unknown: HashSet<UnitKey>,
+    /// By the place of a listed unit, the key of its first row, if that is another one.
+    spellings: BTreeMap<usize, UnitKey>,
 }
 
 impl<'a> Loading<'a> {
@@ -234,6 +238,7 @@ impl<'a> Loading<'a> {
             latest: None,
             bytes: 0,
             unknown: HashSet::new(),
+            spellings: BTreeMap::new(),
         }
     }
 
@@ -300,7 +305,6 @@ impl<'a> Loading<'a> {
                     self.unknown.insert(unit);
                     continue;
                 }
-                Membership::None if range.is_shared => continue,
                 Membership::Unit(_) | Membership::None => {
                     return Err(RowsError::WrittenMeanwhile {
                         table: self.table.name.clone(),
@@ -316,7 +320,6 @@ impl<'a> Loading<'a> {
         Ok(range.units.len())
     }
 
-    /// Returns the key of the first row.
     async fn listed(
         &mut self,
         tx: &mut Transaction,
@@ -324,7 +327,7 @@ impl<'a> Loading<'a> {
         lock: RowLock,
         index: &UnitIndex<'_>,
         budget: &mut Budget<'_>,
-    ) -> Result<Option<UnitKey>, RowsError> {
+    ) -> Result<(), RowsError> {
         let mut query = self.select();
         query.and_where(among(&self.key, units, tx.dialect()));
         for name in &self.table.primary_key {
@@ -333,7 +336,6 @@ impl<'a> Loading<'a> {
         if lock == RowLock::Exclusive {
             query.lock_exclusive();
         }
-        let mut first = None;
         let mut stream = tx.stream(&query);
         while let Some(row) = stream.try_next().await.map_err(failed(self.name))? {
             let unit = UnitKey::read(&row, &self.key).map_err(failed(self.name))?;
@@ -342,19 +344,26 @@ impl<'a> Loading<'a> {
             } else {
                 index.of(&unit)
             };
-            first.get_or_insert_with(|| unit.clone());
             match place {
                 Membership::Unit(place) => {
                     self.push(&row, place, budget)?;
                     if budget.oversized.contains(&place) {
                         return Err(budget.refusal(place));
                     }
+                    let limit = budget.limits.batch;
+                    if units.len() > 1 && budget.all_bytes > limit {
+                        let units = units.len();
+                        return Err(RowsError::UnitsTooLarge { units, limit });
+                    }
+                    if unit != units[place] {
+                        self.spellings.entry(place).or_insert(unit);
+                    }
                 }
                 Membership::Unknown => drop(self.unknown.insert(unit)),
                 Membership::None => {}
             }
         }
-        Ok(first)
+        Ok(())
     }
 
     /// Adds a row, unless its unit is above its limit.

@@ -303,7 +303,8 @@ pub async fn replace(
     entries: &[SealedEntry],
 ) -> Result<(), RowsError> {
     if !places.is_empty() {
-        remove(tx, name, of_direction(direction).add(at_any_of(places))).await?;
+        let name = [name.to_owned()];
+        remove(tx, &name, of_direction(direction).add(at_any_of(places))).await?;
     }
     insert(tx, entries).await
 }
@@ -316,18 +317,27 @@ pub async fn forget(tx: &mut Transaction, places: &Places, name: &str) -> Result
     if places.is_empty() {
         Ok(())
     } else {
-        remove(tx, name, at_any_of(places)).await
+        remove(tx, &[name.to_owned()], at_any_of(places)).await
     }
 }
 
-/// Removes the entries of one unit that meet a condition.
+/// Removes the entries of some units that meet a condition.
 ///
 /// # Errors
 /// The database fails.
-pub async fn remove(tx: &mut Transaction, name: &str, condition: Cond) -> Result<(), RowsError> {
+pub async fn remove(
+    tx: &mut Transaction,
+    names: &[String],
+    condition: Cond,
+) -> Result<(), RowsError> {
+    debug_assert!(
+        names.len() <= UNITS,
+        "a statement has so many units at most"
+    );
+    let digests = digests(names.iter().map(String::as_str));
     let delete = Query::delete()
         .from_table(TABLE)
-        .and_where(Expr::col("unit_digest").eq(digest_of(name.as_bytes())))
+        .and_where(Expr::col("unit_digest").is_in(digests))
         .cond_where(condition)
         .to_owned();
     tx.execute(&delete)

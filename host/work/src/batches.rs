@@ -1,14 +1,18 @@
 //! Long work in batches: each is read, worked on and written, and while one is written, the next is
-//! worked on and the one after it is read. Owns the stages, the size of batches and their rate; what
-//! a batch is, and the transaction that writes it together with its cursor, belong to the callers.
+//! worked on and the one after it is read, unless clients are served meanwhile. Owns the stages, the
+//! size of batches and their rate; what a batch is, and the transaction that writes it together with
+//! its cursor, belong to the callers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
+use tokio::time::Instant;
 
+use crate::pauses;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
 
@@ -27,6 +31,9 @@ pub struct BatchPace {
     pub most: u64,
     /// The time that writing a batch should take; batches grow or shrink towards it.
     pub time: Duration,
+    /// Whether clients are served meanwhile. Then batches do not overlap, and the work rests after
+    /// each.
+    pub beside_clients: bool,
     /// Awaited before each batch is read.
     pub throttle: Throttle,
     /// Receives each batch that is written.
@@ -63,20 +70,32 @@ struct PacedSize {
 pub struct ReadBatches<R> {
     shared: PacedSize,
     to_work: Sender<R>,
+    /// The units that were handed over, and those of them that are written.
+    sent: u64,
+    written: watch::Receiver<u64>,
+    /// When the last batch was begun.
+    began: Instant,
 }
 
 impl<R> ReadBatches<R> {
     /// The number of units that the next batch has at most, once the rate permits one.
-    pub async fn next_size(&self) -> u64 {
+    pub async fn next_size(&mut self) -> u64 {
+        if self.shared.pace.beside_clients && self.sent > 0 {
+            // If a later stage has failed, none is written any more, and `send` says so.
+            let _ = self.written.wait_for(|written| *written >= self.sent).await;
+            pauses::rest_after(self.began.elapsed()).await;
+        }
         // Before a batch is read and not before it is written: what clients change in between is
         // copied again.
         let PacedSize { pace, size } = &self.shared;
         pace.throttle.ready(&pace.progress).await;
+        self.began = Instant::now();
         pace.throttle.most_units().min(size.load(Ordering::Relaxed))
     }
 
     /// Hands over a batch. Returns false if a later stage has failed, which returns the error.
-    pub async fn send(&self, batch: R, units: u64) -> bool {
+    pub async fn send(&mut self, batch: R, units: u64) -> bool {
+        self.sent += units;
         self.shared.pace.throttle.take(units);
         self.to_work.send(batch).await.is_ok()
     }
@@ -87,6 +106,7 @@ impl<R> ReadBatches<R> {
 pub struct WorkedBatches<W> {
     shared: PacedSize,
     from_work: Receiver<W>,
+    written: watch::Sender<u64>,
     began: Instant,
 }
 
@@ -104,6 +124,7 @@ impl<W> WorkedBatches<W> {
         // Never zero, by which the next size would be divided.
         let spent = self.began.elapsed().max(Duration::from_micros(1));
         pace.progress.batch_done(units, spent);
+        self.written.send_modify(|written| *written += units);
         size.store(pace.next_size(units, spent), Ordering::Relaxed);
     }
 }
@@ -132,13 +153,18 @@ where
     let shared = PacedSize { pace, size };
     let (to_work, from_read) = channel(WAITING);
     let (to_write, from_work) = channel(WAITING);
+    let written = watch::Sender::new(0);
     let found = ReadBatches {
         shared: shared.clone(),
         to_work,
+        sent: 0,
+        written: written.subscribe(),
+        began: Instant::now(),
     };
     let worked = WorkedBatches {
         shared,
         from_work,
+        written,
         began: Instant::now(),
     };
     // In tasks of their own, so that one core decodes rows while another encodes them.
@@ -201,12 +227,13 @@ mod tests {
             least: 2,
             most: 20,
             time: Duration::from_millis(100),
+            beside_clients: false,
             throttle: Throttle::default(),
             progress: Progress::default(),
         }
     }
 
-    async fn count(end: u64, found: ReadBatches<Vec<u64>>) -> Result<u64, TestFault> {
+    async fn count(end: u64, mut found: ReadBatches<Vec<u64>>) -> Result<u64, TestFault> {
         let mut next = 0;
         while next < end {
             let batch: Vec<_> = (next..end).take(found.next_size().await as usize).collect();
@@ -272,18 +299,64 @@ mod tests {
         assert_eq!(progress.snapshot().done, 100);
     }
 
+    /// Method: each write takes a second, and so the work rests for one; no time passes.
+    #[tokio::test(start_paused = true)]
+    async fn beside_clients_a_batch_is_read_once_the_one_before_is_written_and_after_a_rest() {
+        let pace = BatchPace {
+            first: 10,
+            least: 10,
+            most: 10,
+            beside_clients: true,
+            ..pace()
+        };
+        let began = Instant::now();
+        let (reads, mut read_at) = tokio::sync::mpsc::unbounded_channel();
+        let read = async move |mut found: ReadBatches<u64>| {
+            for _ in 0..3 {
+                let units = found.next_size().await;
+                reads.send(began.elapsed().as_secs()).unwrap();
+                if !found.send(units, units).await {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        let write = async |mut worked: WorkedBatches<u64>| {
+            while let Some(units) = worked.next().await {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                // In parts, as a batch is that was divided.
+                worked.written(units / 2);
+                worked.written(units - units / 2);
+            }
+            Ok(())
+        };
+        let work = |units| Ok::<_, TestFault>(Worked::Done(units));
+        run(pace, read, work, write).await.unwrap();
+        let mut times = Vec::new();
+        while let Some(at) = read_at.recv().await {
+            times.push(at);
+        }
+        assert_eq!(times, [0, 2, 4]);
+    }
+
     #[tokio::test]
     async fn failed_write_ends_all_stages_after_the_batches_before_it() {
-        let mut numbers = Vec::new();
-        let read = run(
-            pace(),
-            |found| count(u64::MAX, found),
-            divide,
-            |worked| collect(&mut numbers, 50, worked),
-        );
-        let Err(TestFault::Write(first)) = read.await else {
-            panic!("the batch with 50 is not written")
-        };
-        assert!(numbers.into_iter().eq(0..first));
+        for beside_clients in [false, true] {
+            let mut numbers = Vec::new();
+            let pace = BatchPace {
+                beside_clients,
+                ..pace()
+            };
+            let read = run(
+                pace,
+                |found| count(u64::MAX, found),
+                divide,
+                |worked| collect(&mut numbers, 50, worked),
+            );
+            let Err(TestFault::Write(first)) = read.await else {
+                panic!("the batch with 50 is not written")
+            };
+            assert!(numbers.into_iter().eq(0..first));
+        }
     }
 }

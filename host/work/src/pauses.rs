@@ -1,5 +1,5 @@
 //! The pauses between attempts, of everything that is tried again: how often, and for how long.
-//! Which failures pass is decided where they occur.
+//! Which failures pass is decided where they occur. And the rests of work beside clients.
 
 use std::error::Error;
 use std::time::Duration;
@@ -28,6 +28,8 @@ const BATCH_RETRIES: usize = 7;
 const LOCKET: Duration = Duration::from_millis(250);
 /// Shortest and longest pause of a change that waits for locks of other clients.
 const LOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)];
+/// Longest rest of work beside clients.
+const LONGEST_REST: Duration = Duration::from_secs(1);
 /// Pause between two requests to the health port of a host that is not ready.
 const READINESS: Duration = Duration::from_millis(200);
 /// Shortest and longest pause of work beside the service; the longest is for what an operator has
@@ -84,6 +86,12 @@ where
         let _waiting = progress.wait(Wait::Retry);
         tokio::time::sleep(pause).await;
     }
+}
+
+/// Rests after a piece of work beside clients that took this long, for as long: clients have half of
+/// the processors' and the server's time at least.
+pub async fn rest_after(worked: Duration) {
+    tokio::time::sleep(worked.min(LONGEST_REST)).await;
 }
 
 /// Pauses between the requests to the health port of a host that is not ready, for at most this

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bbs::testing::migrate::fault::{AFTER_BATCH, AFTER_COPY};
+use bbs::testing::migrate::fault::{AFTER_BATCH, AFTER_COPY, ONLINE_POINTS};
 use tokio::sync::watch;
 
 use super::{ARCHIVED, OLDEST, inspect, points, run, with_fixture};
@@ -35,7 +35,7 @@ async fn kill_at_any_point_of_an_online_migration_loses_nothing(kind: Kind) {
     opened.close().await;
     assert!(!run("down", OLDEST, &start, None));
     let before = at_rest(&start.copy()).await;
-    for point in points(kind) {
+    for point in points(kind).chain(ONLINE_POINTS) {
         killed_at(point, ["online", "online"], &start, &before).await;
     }
     // Each mode resumes a migration of the other one.

@@ -98,7 +98,7 @@ async fn every_read_of_a_damaged_record_reports_the_cause() {
     server
         .sql(&format!("UPDATE immutable_desired_lrps SET immutable_run_info = '02xx' WHERE process_guid = '{guid}'"))
         .await;
-    let mut writer = server.store.writer(guid.as_bytes()).await.unwrap();
+    let mut writer = server.store.writer().await.unwrap();
     for read in ["first", "second"] {
         let fault = writer.desired_lrp(guid.as_bytes()).await.unwrap_err();
         let message = modules::chain(&fault);

@@ -48,7 +48,7 @@ async fn attempt<T>(
     (process_guid, index): (&[u8], i32),
     step: &(impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync),
 ) -> Result<(Option<ChangedSlot>, T), DomainError> {
-    let mut writer = store.writer(process_guid).await?;
+    let mut writer = store.writer().await?;
     let before = writer.slot(process_guid, index).await?;
     let mut after = before.clone();
     let outcome = step(&mut after, store.now_ns())?;

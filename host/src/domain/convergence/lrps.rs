@@ -223,7 +223,7 @@ async fn attempt(
     key: &LrpKey,
 ) -> Result<(Option<ChangedSlot>, Vec<SlotAction>), DomainError> {
     let store = service.store();
-    let mut writer = store.writer(&key.process_guid).await?;
+    let mut writer = store.writer().await?;
     let wanted = writer.wanted(&key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
     let actions = decide(key.index, &before, wanted.as_ref(), input);

@@ -88,7 +88,7 @@ async fn count_readable(service: &Service, kind: EntityKind) -> Result<u64, Doma
 async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(), DomainError> {
     let _lock = service.lock_key(key).await?;
     let rows = retry(|| async {
-        let mut writer = service.store().writer(key).await?;
+        let mut writer = service.store().writer().await?;
         let rows = writer.quarantine_unreadable(kind, key).await?;
         writer.commit().await?;
         Ok(rows)

@@ -113,7 +113,7 @@ async fn create_batch(
     process_guid: &[u8],
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
-    let mut writer = service.store().writer(process_guid).await?;
+    let mut writer = service.store().writer().await?;
     let Some(desired) = writer.wanted(process_guid).await? else {
         return Ok(None);
     };

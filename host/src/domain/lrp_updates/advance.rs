@@ -207,7 +207,7 @@ async fn publish_halt(
 }
 
 async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, DomainError> {
-    let mut writer = service.store().writer(process_guid).await?;
+    let mut writer = service.store().writer().await?;
     let Some(target) = writer.update_target(process_guid).await? else {
         return Ok(UpdateStep {
             is_done: true,

@@ -70,7 +70,7 @@ async fn prune_after(service: &Service, after: Option<Key>) -> Result<Option<Key
     let now_ns = service.store().now_ns();
     for (process_guid, ages) in by_guid {
         if !surplus(ages, service.policy(), now_ns).is_empty() {
-            let mut writer = service.store().writer(&process_guid).await?;
+            let mut writer = service.store().writer().await?;
             prune_definitions(&mut writer, &process_guid, service.policy()).await?;
             writer.commit().await?;
         }

@@ -73,7 +73,7 @@ async fn change_definition(
 ) -> Result<(), DomainError> {
     let lock = service.lock_key(process_guid).await?;
     let changed = retry(|| async {
-        let mut writer = service.store().writer(process_guid).await?;
+        let mut writer = service.store().writer().await?;
         let before = writer
             .desired_lrp(process_guid)
             .await?

@@ -1,8 +1,5 @@
-//! The first stage of the copy: which units come next, and their rows and residue. Their units are
-//! watched from before they are read, so that the last stage knows which ones clients have requested
-//! since.
+//! The first stage of the copy: which units come next, and their rows and residue.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use bbs_database::Transaction;
@@ -12,7 +9,6 @@ use bbs_work::pauses;
 
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
-use crate::migrate::unit_locks::WatchedUnits;
 use crate::migrate::{Context, Job, MigrateError};
 
 /// Which units of a group are copied.
@@ -41,9 +37,6 @@ pub(super) struct CopyBatch {
     /// Its rows, until they are transformed. None if the database copies them by itself.
     pub(super) read: Option<ReadBatch>,
     pub(super) transformed: TransformedBatch,
-    /// Watched until the batch is committed, with all parts that it was divided into, if clients
-    /// write meanwhile.
-    pub(super) watched: Option<Arc<WatchedUnits>>,
 }
 
 impl CopyBatch {
@@ -57,25 +50,6 @@ impl CopyBatch {
             transformed: TransformedBatch::of_refused(refused),
             ..self
         }
-    }
-
-    /// The batch without the units at these places.
-    ///
-    /// # Errors
-    /// As of [`Self::halves`].
-    pub(super) fn without(mut self, job: &Job, places: &[usize]) -> Result<Self, MigrateError> {
-        let mut others = Vec::with_capacity(self.keys.len());
-        for (place, key) in self.keys.drain(..).enumerate() {
-            if !places.contains(&place) {
-                others.push(key);
-            }
-        }
-        let [transformed, _] = self.transformed.divided(job, &others)?;
-        Ok(Self {
-            keys: others,
-            transformed,
-            ..self
-        })
     }
 
     /// The parts with either half of its rows, which cannot be transformed at once.
@@ -115,7 +89,6 @@ impl CopyBatch {
             keys,
             read: None,
             transformed: TransformedBatch::default(),
-            watched: self.watched.clone(),
         };
         [self, second]
     }
@@ -152,7 +125,6 @@ impl BatchReader {
     /// are read.
     pub(super) async fn next(&mut self, most: u64) -> Result<Option<CopyBatch>, MigrateError> {
         let most = most.min(self.fitting);
-        // On MySQL a snapshot cannot read a copy whose schema another session changes meanwhile.
         let attempt = || self.read_batch(most);
         let progress = &self.context.progress;
         let read = pauses::retry_batch(progress, MigrateError::is_transient, attempt).await?;
@@ -179,21 +151,6 @@ impl BatchReader {
         let Some(mut found) = self.next_units(&mut reader, after, most).await? else {
             return Ok(None);
         };
-        let watched = match job.locks() {
-            None => None,
-            Some(locks) => {
-                // Watched before the units are read again, in a state that includes the commits of
-                // earlier holders.
-                drop(reader);
-                let units = found.units.iter().map(|unit| (group, unit.clone()));
-                let watched = locks.watch(units.collect()).await;
-                reader = context.database.read().await?;
-                if pass == Pass::ResidueOnly {
-                    leave_out_stored(job, &mut reader, group, &mut found.units).await?;
-                }
-                Some(Arc::new(watched))
-            }
-        };
         let read = if !job.visits_units(group) {
             None
         } else if pass == Pass::ResidueOnly {
@@ -207,7 +164,6 @@ impl BatchReader {
             keys: found.units,
             read,
             transformed: TransformedBatch::default(),
-            watched,
         };
         let fitting = found.fitting;
         Ok(Some(SizedBatch { batch, fitting }))
@@ -261,7 +217,6 @@ impl BatchReader {
         let range = KeyRange {
             after,
             units: &found.units,
-            is_shared: job.locks().is_some(),
         };
         let limits = context.tuning.limits();
         let loaded =
@@ -283,10 +238,6 @@ impl BatchReader {
             left: Residue::default(),
             refused,
         };
-        if job.locks().is_some() && !read.rows.units.is_empty() {
-            let there = copied_already(reader, job, group, after, &read.rows.units).await?;
-            read.leave_out(job, &there);
-        }
         let count = read.rows.units.len();
         read.left = job.residue_of(reader, &mut read.rows).await?;
         if read.rows.units.len() == count {
@@ -351,24 +302,6 @@ impl FoundUnits {
             .truncate(end.expect("the first units remain") + 1);
         self.last = self.units[self.units.len() - 1].clone();
     }
-}
-
-/// The places of units of a range that are in the copies because a client has written them since.
-/// They are up to date.
-async fn copied_already(
-    tx: &mut Transaction,
-    job: &Job,
-    group: usize,
-    after: Option<&UnitKey>,
-    units: &[UnitKey],
-) -> Result<HashSet<usize>, MigrateError> {
-    let mut there = HashSet::new();
-    for plan in job.copies_of(group) {
-        there.extend(
-            bbs_units::places_between(tx, &plan.table, &plan.staged(job.to), after, units).await?,
-        );
-    }
-    Ok(there)
 }
 
 /// The next units of dropped tables of which only residue is left.

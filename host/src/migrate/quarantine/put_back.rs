@@ -229,7 +229,8 @@ async fn try_put_back(
     if let Some(table) = occupied {
         return Ok(Fate::InTheWay { table });
     }
-    residue::remove(tx, &entry.unit, residue::left_by(&work.lens.returning)).await?;
+    let returned = residue::left_by(&work.lens.returning);
+    residue::remove(tx, std::slice::from_ref(&entry.unit), returned).await?;
     let residue = residue::seal(&context.keyring, transformed.residue, &names);
     residue::store(tx, &residue).await?;
     remove(tx, entry).await?;

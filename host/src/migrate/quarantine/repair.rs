@@ -196,7 +196,7 @@ pub async fn delete(
         // Units with other keys are those of tables that no row function reads.
         let may_have_residue = key.clone().into_text().is_some() && !others.iter().any(is_of_unit);
         if may_have_residue && !is_in_a_table(context, tx, settled.current, &key).await? {
-            residue::remove(tx, &name, sea_query::Cond::all()).await?;
+            residue::remove(tx, &[name], sea_query::Cond::all()).await?;
         }
     }
     settled.end(mode).await?;

@@ -347,19 +347,17 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     };
     // A client writes the unit's other row before anything is copied, and the saved row comes back
     // with it.
-    let dual_write = online.dual_write();
+    let recorder = online.change_recorder();
     let unit = b"before-all".to_vec();
-    let held = dual_write.hold(vec!["desired_lrps"], &unit).await;
     let mut tx = fence.begin().await.unwrap();
     let insert = "INSERT INTO desired_lrps (guid, domain, routes, run_info) \
                   SELECT 'before-all', domain, routes, run_info FROM desired_lrps WHERE guid = 'app-00000'";
     tx.execute(bbs_database::sql(insert)).await.unwrap();
-    dual_write
-        .changed(&mut tx, &[("desired_lrps".to_owned(), unit)])
+    recorder
+        .record(&mut tx, &[("desired_lrps".to_owned(), unit)])
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    drop(held);
     online.copy(&world.context, &fence).await.unwrap();
     online.cut_over(&world.context, &fence).await.unwrap();
     clean_up(&world.context, &fence).await.unwrap();

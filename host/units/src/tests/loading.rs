@@ -26,11 +26,7 @@ async fn loaded(
 }
 
 fn up_to(units: &[UnitKey]) -> KeyRange<'_> {
-    KeyRange {
-        after: None,
-        units,
-        is_shared: false,
-    }
+    KeyRange { after: None, units }
 }
 
 #[tokio::test]
@@ -67,7 +63,6 @@ async fn range_begins_after_its_key_and_ends_with_its_last_unit() {
     let range = KeyRange {
         after: Some(&unit("a")),
         units: &units,
-        is_shared: false,
     };
     let columns: [(&str, &[&str]); 2] = [("apps", &["app"]), ("instances", &["app"])];
     let (batch, _) = loaded(range, &columns, ByteLimits::NONE).await.unwrap();
@@ -192,7 +187,7 @@ async fn units_within_the_limit_are_loaded_beside_those_above_it() {
 }
 
 #[tokio::test]
-async fn row_of_a_unit_that_is_not_listed_is_an_error_unless_others_write() {
+async fn row_of_a_unit_that_is_not_listed_is_an_error() {
     let units = units(["a", "c", "e"]);
     let columns: [(&str, &[&str]); 2] = [("apps", &["app"]), ("instances", &["app"])];
     let error = loaded(up_to(&units), &columns, ByteLimits::NONE)
@@ -202,38 +197,19 @@ async fn row_of_a_unit_that_is_not_listed_is_an_error_unless_others_write() {
         matches!(&error, RowsError::WrittenMeanwhile { table } if table == "apps"),
         "{error}"
     );
-    let shared = KeyRange {
-        is_shared: true,
-        ..up_to(&units)
-    };
-    let (batch, _) = loaded(shared, &columns, ByteLimits::NONE).await.unwrap();
-    assert_eq!(values(&batch.tables["apps"], "apps", "app"), ["a", "c"]);
-    assert_eq!(
-        values(&batch.tables["instances"], "instances", "app"),
-        ["a", "a", "c", "e"]
-    );
 }
 
 #[tokio::test]
 async fn units_that_the_database_orders_otherwise_are_an_error() {
     let columns: [(&str, &[&str]); 1] = [("apps", &["note"])];
-    for is_shared in [false, true] {
-        let units = units(["b", "a", "c", "d"]);
-        let error = loaded(
-            KeyRange {
-                is_shared,
-                ..up_to(&units)
-            },
-            &columns,
-            ByteLimits::NONE,
-        )
+    let unordered = units(["b", "a", "c", "d"]);
+    let error = loaded(up_to(&unordered), &columns, ByteLimits::NONE)
         .await
         .unwrap_err();
-        assert!(
-            matches!(&error, RowsError::WrittenMeanwhile { .. }),
-            "{error}"
-        );
-    }
+    assert!(
+        matches!(&error, RowsError::WrittenMeanwhile { .. }),
+        "{error}"
+    );
     // The first table ends the range with `b`; the other one has `aa` before it, which is listed
     // after it.
     let limits = ByteLimits {
@@ -336,6 +312,27 @@ async fn listed_unit_above_its_limit_is_refused() {
         matches!(&error, RowsError::UnitTooLarge { unit, .. } if unit == "b"),
         "{error}"
     );
+}
+
+#[tokio::test]
+async fn several_listed_units_above_the_limit_of_a_batch_are_refused_together() {
+    let (_folder, database) = database(&APPS, &INSTANCES, &[]).await;
+    let mut tx = database.read().await.unwrap();
+    let columns = wanted(&[("apps", &["note"]), ("instances", &["number"])]);
+    let limits = ByteLimits {
+        batch: 20,
+        ..ByteLimits::NONE
+    };
+    for (listed, is_refused) in [
+        (units(["b"]), false),
+        (units(["b", "d"]), false),
+        (units(["c", "d"]), true),
+        (units(["b", "c", "d"]), true),
+    ] {
+        let loaded = load(&mut tx, &place(), &columns, &listed, RowLock::None, limits).await;
+        let refused = loaded.is_err_and(|fault| fault.is_of_several_units());
+        assert_eq!(refused, is_refused, "{listed:?}");
+    }
 }
 
 /// Keys and bytes.
@@ -456,31 +453,10 @@ async fn next_units_have_at_most_so_many_bytes_together_but_one_at_least() {
 }
 
 #[tokio::test]
-async fn units_with_rows_are_found_by_range_and_by_list() {
+async fn units_with_rows_are_found_by_list() {
     let (_folder, database) = database(&APPS, &INSTANCES, &[]).await;
     let mut tx = database.read().await.unwrap();
     let instances = &layout().tables["instances"];
-    let a = unit("a");
-    let between = places_between(
-        &mut tx,
-        instances,
-        "instances",
-        None,
-        &units(["a", "b", "c"]),
-    )
-    .await
-    .unwrap();
-    assert_eq!(between, [0, 2].into());
-    let between = places_between(
-        &mut tx,
-        instances,
-        "instances",
-        Some(&a),
-        &units(["b", "c", "e"]),
-    )
-    .await
-    .unwrap();
-    assert_eq!(between, [1, 2].into());
     let listed = places_among(&mut tx, instances, "instances", &units(["e", "b", "a"]))
         .await
         .unwrap();

@@ -199,7 +199,7 @@ async fn residue_of_one_unit_is_replaced_at_places_and_forgotten() {
         lines(&mut tx, ROWS).await,
         ["unit-0 apps 3 up", "unit-1 apps 1 up"]
     );
-    remove(&mut tx, "unit-1", residue::left_by(&up_to(1)))
+    remove(&mut tx, &["unit-1".to_owned()], residue::left_by(&up_to(1)))
         .await
         .unwrap();
     assert_eq!(lines(&mut tx, ROWS).await, ["unit-0 apps 3 up"]);

@@ -1,14 +1,14 @@
-//! The dual write of online migrations: every change is passed to the dual write inside its own
-//! transaction, and the store's access to the tables is switched only while no reader or writer
-//! uses it.
+//! Units that clients change during an online migration: each is recorded in the transaction that
+//! changes it, and copied again; and the store's access to the tables is switched only while no
+//! reader or writer uses it.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use bbs::testing::database::{Database, Dialect, Transaction, sql};
+use bbs::testing::database::{Database, Dialect, SqlError, Transaction, sql};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent};
-use bbs::testing::store::{DualWrite, DualWriteError};
+use bbs::testing::store::ChangeRecorder;
 use bbs_proto::models as proto;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -20,124 +20,60 @@ use crate::harness::server::Server;
 use crate::harness::stored::Stored;
 use crate::harness::{fixture, modules};
 
-/// A dual write that records its calls in memory, and changes in a table of the database.
-#[derive(Debug, Clone, Default)]
-struct CallRecorder {
-    calls: Arc<Mutex<Vec<String>>>,
-    /// Fails the next changes; the value says whether as a transient error.
-    faults: Arc<Mutex<Vec<bool>>>,
-}
+/// A recorder with a table of the database, which a test may remove.
+#[derive(Debug)]
+struct NoteRecorder;
 
-/// Records its release.
-struct RecordedHold(Arc<Mutex<Vec<String>>>, String);
-
-impl Drop for RecordedHold {
-    fn drop(&mut self) {
-        self.0.lock().unwrap().push(format!("release {}", self.1));
-    }
-}
-
-impl CallRecorder {
-    fn record(&self, call: String) {
-        self.calls.lock().unwrap().push(call);
-    }
-
-    fn take_calls(&self) -> Vec<String> {
-        std::mem::take(&mut *self.calls.lock().unwrap())
-    }
-}
-
-impl DualWrite for CallRecorder {
-    fn hold<'a>(
-        &'a self,
-        tables: Vec<&'a str>,
-        key: &'a [u8],
-    ) -> BoxFuture<'a, Box<dyn Send + Sync>> {
-        Box::pin(async move {
-            let unit = format!("{}/{}", tables.join("+"), String::from_utf8_lossy(key));
-            self.record(format!("hold {unit}"));
-            Box::new(RecordedHold(Arc::clone(&self.calls), unit)) as Box<dyn Send + Sync>
-        })
-    }
-
-    fn changed<'a>(
+impl ChangeRecorder for NoteRecorder {
+    fn record<'a>(
         &'a self,
         tx: &'a mut Transaction,
         touched: &'a [(String, Vec<u8>)],
-    ) -> BoxFuture<'a, Result<(), DualWriteError>> {
+    ) -> BoxFuture<'a, Result<(), SqlError>> {
         Box::pin(async move {
             for (table, key) in touched {
                 let unit = format!("{table}/{}", String::from_utf8_lossy(key));
-                tx.execute(sql("INSERT INTO notes (unit) VALUES (?)").bind(unit.clone()))
-                    .await
-                    .unwrap();
-                self.record(format!("changed {unit}"));
+                tx.execute(sql("INSERT INTO notes (unit) VALUES (?)").bind(unit))
+                    .await?;
             }
-            let fault = self.faults.lock().unwrap().pop();
-            fault.map_or(Ok(()), |is_transient| {
-                Err(DualWriteError {
-                    source: "injected".into(),
-                    is_transient,
-                })
-            })
+            Ok(())
         })
     }
 }
 
-async fn server_with_recorder(kind: Kind) -> (Server, CallRecorder) {
+async fn server_with_recorder(kind: Kind) -> Server {
     let server = Server::empty(kind).await;
     server.sql("CREATE TABLE notes (unit VARCHAR(255))").await;
-    let recorder = CallRecorder::default();
     let mut access = server.store.switch().await;
-    let access_with_recorder =
-        std::mem::take(&mut *access).with_dual_write(Arc::new(recorder.clone()));
-    *access = access_with_recorder;
+    let with_recorder = std::mem::take(&mut *access).with_change_recorder(Arc::new(NoteRecorder));
+    *access = with_recorder;
     drop(access);
-    (server, recorder)
+    server
 }
 
-on_each_database!(each_change_is_dual_written_in_its_own_transaction);
-async fn each_change_is_dual_written_in_its_own_transaction(kind: Kind) {
-    let (server, recorder) = server_with_recorder(kind).await;
+on_each_database!(changed_units_are_recorded_in_the_transaction_that_changes_them);
+async fn changed_units_are_recorded_in_the_transaction_that_changes_them(kind: Kind) {
+    let server = server_with_recorder(kind).await;
     desire(&server, lrp("a")).await;
-    let units = "actual_lrps+bbs_lrp_definitions+bbs_lrp_updates+desired_lrps+domains+tasks/a";
-    let expected = [
-        format!("hold {units}"),
-        "changed desired_lrps/a".to_owned(),
-        "changed actual_lrps/a".to_owned(),
-        format!("release {units}"),
-    ];
-    assert_eq!(recorder.take_calls(), expected);
+    let notes = "SELECT unit FROM notes ORDER BY unit";
     assert_eq!(
-        server.texts("SELECT unit FROM notes ORDER BY unit").await,
+        server.texts(notes).await,
         ["actual_lrps/a", "desired_lrps/a"]
     );
-}
 
-on_each_database!(change_that_the_dual_write_refuses_is_rolled_back);
-async fn change_that_the_dual_write_refuses_is_rolled_back(kind: Kind) {
-    let (server, recorder) = server_with_recorder(kind).await;
-    recorder.faults.lock().unwrap().push(false);
+    server.sql("DROP TABLE notes").await;
     let request = proto::DesireLrpRequest {
-        desired_lrp: Some(lrp("a")),
+        desired_lrp: Some(lrp("b")),
     };
-    let (_, message) = server
+    server
         .call("/v1/desired_lrp/desire.r2", &request)
         .await
         .error();
-    assert!(message.contains("cannot be carried over"), "{message}");
     assert_eq!(
         server.texts("SELECT process_guid FROM desired_lrps").await,
-        Vec::<String>::new()
+        ["a"],
+        "a change without a record is rolled back"
     );
-    assert_eq!(
-        server.texts("SELECT unit FROM notes").await,
-        Vec::<String>::new()
-    );
-    // A change with a transient error is retried.
-    recorder.faults.lock().unwrap().push(true);
-    desire(&server, lrp("b")).await;
-    assert_eq!(get(&server, "b").await.instances, 2);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -158,7 +94,7 @@ async fn switch_waits_for_readers_and_blocks_new_ones() {
     reading.await.unwrap().unwrap();
 }
 
-/// A lasting reader waits for translators, and a writer, in a dual write, for modules of migrations.
+/// A lasting reader waits for translators, and a writer for locks of other clients.
 #[tokio::test(flavor = "multi_thread")]
 async fn switch_waits_for_what_takes_long_while_others_go_on() {
     let server = Server::empty(Kind::Sqlite).await;
@@ -167,17 +103,17 @@ async fn switch_waits_for_what_takes_long_while_others_go_on() {
     let mut switch = Box::pin(store.switch());
     assert!((&mut switch).now_or_never().is_none());
     drop(store.reader().await.unwrap());
-    let writer = store.writer(b"one").await.unwrap();
+    let writer = store.writer().await.unwrap();
     let mut next = Box::pin(store.lasting_reader());
     assert!((&mut next).now_or_never().is_none());
     drop(lasting);
     assert!((&mut switch).now_or_never().is_none());
     drop(store.reader().await.unwrap());
-    assert!(store.writer(b"other").now_or_never().is_none());
+    assert!(store.writer().now_or_never().is_none());
     drop(writer);
     drop(switch.await);
     drop(next.await.unwrap());
-    drop(store.writer(b"other").await.unwrap());
+    drop(store.writer().await.unwrap());
 }
 
 /// An online migration that splits the fixture's desired LRPs, after the copy and before the
@@ -227,7 +163,7 @@ async fn column(database: &Database, name: &str, table: &str, guid: &str) -> Str
     .remove(0)
 }
 
-/// Updates the run info of a desired LRP with a dual write; returns the uncommitted transaction.
+/// Updates the run info of a desired LRP, as a client does; returns the uncommitted transaction.
 async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &str) -> Transaction {
     let unit = [("desired_lrps".to_owned(), guid.as_bytes().to_vec())];
     let mut tx = fence.begin().await.unwrap();
@@ -238,46 +174,27 @@ async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &s
             .unwrap(),
         1
     );
-    online.dual_write().changed(&mut tx, &unit).await.unwrap();
+    let recorder = online.change_recorder();
+    recorder.record(&mut tx, &unit).await.unwrap();
     tx
 }
 
-on_each_database!(write_after_a_rolled_back_abandonment_survives_the_next_start);
-/// Goal: a host never resumes a copy that lacks a committed write, whatever ended the dual write.
-/// Method: a write that cannot be copied abandons the migration in a transaction that is rolled
-/// back, as by a failed commit or a crash; another write is committed; the process ends, and the
-/// next start migrates.
-async fn write_after_a_rolled_back_abandonment_survives_the_next_start(kind: Kind) {
+on_each_database!(committed_writes_alone_survive_a_crash_before_they_are_copied_again);
+/// Method: a write is rolled back, another one is committed; the process ends, and the next start
+/// resumes the migration.
+async fn committed_writes_alone_survive_a_crash_before_they_are_copied_again(kind: Kind) {
     let (stored, fence, online) = copied(kind).await;
     let database = &stored.context.database;
-    let [poison, written, other] = some_guids();
-    let intact = column(database, "run_info", "desired_lrps", &poison).await;
+    let [untouched, written, other] = some_guids();
     let wanted = column(database, "run_info", "desired_lrps", &other).await;
     assert_ne!(
         wanted,
         column(database, "run_info", "desired_lrps", &written).await
     );
-
-    let held = online
-        .dual_write()
-        .hold(vec!["desired_lrps"], poison.as_bytes())
-        .await;
-    drop(write_run_info(&fence, &online, &poison, "02 decrypts with no key").await);
-    drop(held);
-    let held = online
-        .dual_write()
-        .hold(vec!["desired_lrps"], written.as_bytes())
-        .await;
-    write_run_info(&fence, &online, &written, &wanted)
-        .await
-        .commit()
-        .await
-        .unwrap();
-    drop((held, online));
-    assert_eq!(
-        column(database, "run_info", "desired_lrps", &poison).await,
-        intact
-    );
+    drop(write_run_info(&fence, &online, &untouched, &wanted).await);
+    let committed = write_run_info(&fence, &online, &written, &wanted).await;
+    committed.commit().await.unwrap();
+    drop(online);
 
     let fence = Fence::raise(database).await.unwrap();
     let online = start_online(&stored.context, &fence).await;
@@ -296,25 +213,26 @@ async fn write_after_a_rolled_back_abandonment_survives_the_next_start(kind: Kin
         "the new tables lack an acknowledged write"
     );
     assert!(
-        of(&poison) != of(&other),
+        of(&untouched) != of(&other),
         "the new tables have a write that was rolled back"
+    );
+    assert_eq!(
+        texts(database, "SELECT unit_key FROM bbs_changed_unit").await,
+        Vec::<String>::new()
     );
 }
 
-on_each_database!(abandoned_migration_reports_its_cause_every_time_and_is_not_resumed);
-async fn abandoned_migration_reports_its_cause_every_time_and_is_not_resumed(kind: Kind) {
+on_each_database!(unit_that_a_client_makes_unreadable_stops_the_migration_until_it_is_repaired);
+async fn unit_that_a_client_makes_unreadable_stops_the_migration_until_it_is_repaired(kind: Kind) {
     let (stored, fence, online) = copied(kind).await;
+    let database = &stored.context.database;
     let [poison] = some_guids();
-    let held = online
-        .dual_write()
-        .hold(vec!["desired_lrps"], poison.as_bytes())
-        .await;
+    let intact = column(database, "run_info", "desired_lrps", &poison).await;
     write_run_info(&fence, &online, &poison, "02 decrypts with no key")
         .await
         .commit()
         .await
         .unwrap();
-    drop(held);
     for attempt in ["first", "second"] {
         let fault = modules::chain(&online.cut_over(&stored.context, &fence).await.unwrap_err());
         assert!(
@@ -323,15 +241,26 @@ async fn abandoned_migration_reports_its_cause_every_time_and_is_not_resumed(kin
             )),
             "{attempt}: {fault}"
         );
+        let entries = texts(database, "SELECT unit FROM bbs_quarantine").await;
+        assert_eq!(entries, [poison.as_str()], "{attempt}");
     }
-    let phase = texts(&stored.context.database, "SELECT phase FROM bbs_migration").await;
-    assert_eq!(phase, ["begun"]);
+    write_run_info(&fence, &online, &poison, &intact)
+        .await
+        .commit()
+        .await
+        .unwrap();
+    online.cut_over(&stored.context, &fence).await.unwrap();
+    migrate::clean_up(&stored.context, &fence).await.unwrap();
+    assert_eq!(stored.version().await, SPLIT);
+    let entries = texts(database, "SELECT unit FROM bbs_quarantine").await;
+    assert_eq!(entries, Vec::<String>::new());
 }
 
 on_each_database!(guid_in_another_case_does_not_end_a_migration);
 /// Goal: a request whose guid differs from that of a record only in case has the same effect as
 /// without a migration, and the migration continues. Only MySQL and MariaDB, whose collation
-/// ignores case, find the record.
+/// ignores case, find the record. Another record is changed beside it in the same way, so that both
+/// are copied again together.
 async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
     let test = async {
         let server = Server::with_fixture(kind).await;
@@ -343,6 +272,10 @@ async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
                 ..Default::default()
             }),
         };
+        desire(&server, lrp("Other-2b")).await;
+        server
+            .call("/v1/desired_lrp/update", &annotated("OTHER-2B"))
+            .await;
         let reply = server
             .call("/v1/desired_lrp/update", &annotated("gUID-1A"))
             .await;
@@ -355,7 +288,7 @@ async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
             get(&server, "Guid-1a").await.annotation == b"again",
             is_known
         );
-        // The dual write has to find the unit and its residue under the record's own guid.
+        // The copier has to find the unit and its residue under the record's own guid.
         let claim = proto::ClaimActualLrpRequest {
             process_guid: b"GUID-1A".to_vec(),
             index: 1,

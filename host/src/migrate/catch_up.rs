@@ -1,0 +1,206 @@
+//! Brings the copies up to date while clients write, and once more when they wait for the cut-over:
+//! each unit that a client has changed since the migration began is copied again as it is now. Only
+//! the migration itself writes to the copies.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bbs_database::Dialect;
+use bbs_units::UnitKey;
+use bbs_work::pauses;
+use tokio::time::{Instant, timeout};
+
+use super::changed_units::{self, ChangedUnit};
+use super::copied_units::{self, CopiedUnits};
+use super::{Context, Job, MigrateError, fault};
+use crate::lock::fence::Fence;
+
+/// The units that are copied again at a time.
+const UNITS: u64 = 100;
+/// So few changed units are left to the cut-over, for which clients wait.
+const FEW: u64 = 16;
+/// How long clients wait for the modules of a unit at the cut-over.
+const MODULE_WAIT: Duration = Duration::from_secs(1);
+
+/// What clients do meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Meanwhile {
+    /// They read and write: the work can be paused, and rests.
+    Call,
+    /// They write, but those whose lists last wait for the cut-over.
+    Write,
+    /// All wait for the cut-over.
+    Wait,
+}
+
+/// Copies the changed units again: all of them if clients wait, and otherwise until few are left,
+/// since they change further ones.
+///
+/// # Errors
+/// A unit cannot be transformed, another host has raised the fence, or the database fails. If clients
+/// wait, [`MigrateError::Behind`] if modules take long for a unit.
+pub(super) async fn catch_up(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    clients: Meanwhile,
+) -> Result<(), MigrateError> {
+    context.progress.enter("catch-up", job.describe(), None);
+    loop {
+        let units = sweep(context, fence, job, clients).await?;
+        if clients == Meanwhile::Wait || units <= FEW {
+            return Ok(());
+        }
+    }
+}
+
+/// Copies each unit again that is recorded now. Returns how many there were.
+async fn sweep(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    clients: Meanwhile,
+) -> Result<u64, MigrateError> {
+    let mut after = None;
+    let mut count = 0;
+    loop {
+        if clients == Meanwhile::Call {
+            // A pause holds here, too. The rate does not: below that of the clients' changes, this
+            // would never end.
+            context.throttle.ready(&context.progress).await;
+        }
+        let began = Instant::now();
+        let mut reader = context.database.read().await?;
+        let units = changed_units::next(&mut reader, after.as_ref(), UNITS).await?;
+        drop(reader);
+        let Some(last) = units.last() else {
+            return Ok(count);
+        };
+        after = Some(last.place());
+        let found = units.len() as u64;
+        count += found;
+        for units in distinct(units, context.database.dialect()) {
+            copy_all(context, fence, job, units, clients).await?;
+        }
+        if found < UNITS {
+            return Ok(count);
+        }
+        if clients == Meanwhile::Call {
+            pauses::rest_after(began.elapsed()).await;
+        }
+    }
+}
+
+/// Divides changed units into parts of one group each, whose keys are distinct for the database.
+fn distinct(units: Vec<ChangedUnit>, dialect: Dialect) -> Vec<Vec<ChangedUnit>> {
+    let mut by_group: BTreeMap<usize, Vec<ChangedUnit>> = BTreeMap::new();
+    let mut alone = Vec::new();
+    let mut classes = HashSet::new();
+    for unit in units {
+        // On MySQL, keys of the same class may be equal, and one without a class equal to any.
+        let is_distinct = dialect != Dialect::Mysql
+            || unit
+                .key
+                .collation_class()
+                .is_some_and(|class| classes.insert((unit.group, class)));
+        if is_distinct {
+            by_group.entry(unit.group).or_default().push(unit);
+        } else {
+            alone.push(vec![unit]);
+        }
+    }
+    by_group.into_values().chain(alone).collect()
+}
+
+/// Copies units again: at once, or in halves where that is not possible.
+async fn copy_all(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    units: Vec<ChangedUnit>,
+    clients: Meanwhile,
+) -> Result<(), MigrateError> {
+    let mut waiting = vec![units];
+    while let Some(mut units) = waiting.pop() {
+        let attempt = || copy(context, fence, job, &units, clients);
+        let copied = match clients {
+            Meanwhile::Call | Meanwhile::Write => {
+                pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await
+            }
+            // The caller tries again, and lets clients go on between.
+            Meanwhile::Wait => attempt().await,
+        };
+        if copied? == Copied::NotAtOnce {
+            let rest = units.split_off(units.len() / 2);
+            waiting.extend([rest, units]);
+        }
+    }
+    Ok(())
+}
+
+/// The result of an attempt to copy units.
+#[derive(Debug, PartialEq, Eq)]
+enum Copied {
+    All,
+    /// None of several: they are too large together, or one of them is at fault.
+    NotAtOnce,
+}
+
+/// Copies units of one group again, and removes their records.
+async fn copy(
+    context: &Context,
+    fence: &Fence,
+    job: &Arc<Job>,
+    units: &[ChangedUnit],
+    clients: Meanwhile,
+) -> Result<Copied, MigrateError> {
+    let group = units[0].group;
+    let keys: Vec<UnitKey> = units.iter().map(|unit| unit.key.clone()).collect();
+    let mut reader = context.database.read().await?;
+    let read = CopiedUnits::read(&mut reader, job, group, &keys).await?;
+    // No transaction is open while a module is called: SQLite has one writer.
+    drop(reader);
+    let Some(read) = read else {
+        return Ok(Copied::NotAtOnce);
+    };
+    let transformed = match clients {
+        Meanwhile::Call | Meanwhile::Write => read.transformed(job).await?,
+        Meanwhile::Wait => match timeout(MODULE_WAIT, read.transformed(job)).await {
+            Ok(transformed) => transformed?,
+            Err(_) => {
+                return Err(MigrateError::Behind {
+                    unit: keys[0].name(),
+                });
+            }
+        },
+    };
+    let Some(mut transformed) = transformed else {
+        return Ok(Copied::NotAtOnce);
+    };
+    loop {
+        let mut tx = fence.begin_relaxed().await?;
+        let written = async {
+            transformed.replace(&mut tx, job).await?;
+            // Last, since clients that change one of the units wait for the end of the transaction
+            // from here on.
+            changed_units::forget(&mut tx, units).await
+        };
+        match written.await {
+            Err(MigrateError::RefusedRow { .. }) if units.len() > 1 => {
+                return Ok(Copied::NotAtOnce);
+            }
+            Err(MigrateError::RefusedRow { table, source }) => {
+                transformed = transformed.without_refused(job, &table, &source)?;
+            }
+            written => {
+                written?;
+                fault::point(fault::BEFORE_CATCH_UP);
+                tx.commit().await.map_err(copied_units::failed)?;
+                fault::point(fault::AFTER_CATCH_UP);
+                context.progress.quarantined(transformed.left_out());
+                return Ok(Copied::All);
+            }
+        }
+    }
+}

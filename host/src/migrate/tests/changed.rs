@@ -1,0 +1,211 @@
+//! Units that clients change while a migration copies them.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use bbs_database::sql;
+use bbs_lens::layout::columns::{Batch, Outcome, Written};
+use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
+use bbs_lens::transform::RunArguments;
+use tokio::task::spawn_blocking;
+
+use super::line::{self, all};
+use super::world::TestEngine;
+use crate::lock::fence::Fence;
+use crate::migrate::*;
+use crate::store::ChangeRecorder;
+
+/// Passed when the batch is read, and when clients have written.
+static READ: Barrier = Barrier::new(2);
+static WRITTEN: Barrier = Barrier::new(2);
+/// Whether the first batch was transformed.
+static IS_LATER: AtomicBool = AtomicBool::new(false);
+
+/// Notes each annotation; the first call waits for the clients.
+fn note_after_clients(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    if !IS_LATER.swap(true, Ordering::SeqCst) {
+        READ.wait();
+        WRITTEN.wait();
+    }
+    noted(batch)
+}
+
+fn note(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    noted(batch)
+}
+
+/// Puts a word before each annotation.
+pub(super) fn noted(batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    let units = table.unit_offsets.len() - 1;
+    let mut noted = ColumnBuilder::new(Encoding::Text);
+    for row in 0..table.unit_offsets[units] as usize {
+        let text = match table.columns[0].get(Encoding::Text, row) {
+            Value::Text(text) => text,
+            _ => b"nothing",
+        };
+        noted.push(Value::Text(&[b"noted ", text].concat()));
+    }
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: None,
+            columns: vec![noted.finish()],
+        }],
+        ..Outcome::default()
+    })
+}
+
+/// A world in which clients follow a migration of this row function, which writes annotations.
+pub(super) async fn annotated(
+    mut world: TestEngine,
+    row_function: line::RowFunction,
+) -> TestEngine {
+    let access = Access::to("desired_lrps");
+    let manifest = line::manifest(2, "notes")
+        .up(access.reads(["annotation"]).writes(["annotation"]))
+        .leaves_residue();
+    let notes = line::native(manifest, row_function);
+    world.context.migrations = vec![Arc::clone(&all()[0]), notes];
+    world
+        .execute("UPDATE desired_lrps SET annotation = 'first'")
+        .await;
+    world
+}
+
+pub(super) async fn followed(world: &TestEngine) -> (Fence, online::Online) {
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let intent = Intent::Up { wanted: 2 };
+    match online::start(&world.context, &fence, intent).await.unwrap() {
+        online::Start::Follow(online) => (fence, online),
+        online::Start::Done(decision) => panic!("{decision:?}"),
+    }
+}
+
+/// All apps with their annotations.
+pub(super) async fn annotations(world: &TestEngine) -> String {
+    world
+        .text("SELECT group_concat(guid || ' ' || annotation, ', ') FROM (SELECT * FROM desired_lrps ORDER BY guid)")
+        .await
+}
+
+/// A client's call on an app: its statement, and whether it is committed.
+pub(super) async fn call(
+    fence: &Fence,
+    recorder: &dyn ChangeRecorder,
+    guid: &str,
+    statement: &str,
+    commits: bool,
+) {
+    let mut tx = fence.begin().await.unwrap();
+    tx.execute(sql(statement.to_owned()).bind(guid))
+        .await
+        .unwrap();
+    recorder
+        .record(&mut tx, &[("desired_lrps".to_owned(), guid.into())])
+        .await
+        .unwrap();
+    if commits {
+        tx.commit().await.unwrap();
+    }
+}
+
+/// Goal: what clients write while a module is called for a batch with their units is in the copy.
+/// Method: the module's call for the batch ends after the clients' calls.
+#[tokio::test(flavor = "multi_thread")]
+async fn unit_that_a_client_changes_while_its_batch_is_transformed_is_copied_as_it_is_then() {
+    let world = annotated(TestEngine::with_rows(8).await, note_after_clients).await;
+    let (fence, online) = followed(&world).await;
+    let recorder = online.change_recorder();
+
+    let clients = async {
+        spawn_blocking(|| READ.wait()).await.unwrap();
+        let change = "UPDATE desired_lrps SET annotation = 'changed' WHERE guid = ?";
+        let delete = "DELETE FROM desired_lrps WHERE guid = ?";
+        let create = "INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) \
+                      SELECT ?, domain, routes, run_info, 'new' FROM desired_lrps WHERE guid = 'app-00000'";
+        call(&fence, &*recorder, "app-00001", change, true).await;
+        call(&fence, &*recorder, "app-00002", delete, true).await;
+        call(&fence, &*recorder, "app-00002-new", create, true).await;
+        call(&fence, &*recorder, "app-00003", change, false).await;
+        call(&fence, &*recorder, "app-00004", delete, false).await;
+        call(&fence, &*recorder, "app-00005", delete, true).await;
+        call(&fence, &*recorder, "app-00005", create, true).await;
+        spawn_blocking(|| WRITTEN.wait()).await.unwrap();
+    };
+    let (copied, ()) = tokio::join!(online.copy(&world.context, &fence), clients);
+    copied.unwrap();
+    assert_eq!(world.count("bbs_changed_unit").await, 0);
+    let change = "UPDATE desired_lrps SET annotation = 'changed' WHERE guid = ?";
+    call(&fence, &*recorder, "app-00006", change, true).await;
+    call(&fence, &*recorder, "app-00007", change, false).await;
+    assert_eq!(world.count("bbs_changed_unit").await, 1);
+    online.cut_over(&world.context, &fence).await.unwrap();
+    clean_up(&world.context, &fence).await.unwrap();
+
+    assert_eq!(
+        annotations(&world).await,
+        "app-00000 noted first, app-00001 noted changed, app-00002-new noted new, app-00003 noted first, \
+         app-00004 noted first, app-00005 noted new, app-00006 noted changed, app-00007 noted first"
+    );
+    assert_eq!(world.count("actual_lrps").await, 16);
+}
+
+/// Goal: a migration that is resumed after all units were copied copies none of them as a new one.
+/// Method: a client creates a unit after the last one, which is copied; then the host crashes.
+#[tokio::test]
+async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_migration() {
+    let world = annotated(TestEngine::with_rows(2).await, note).await;
+    let (fence, online) = followed(&world).await;
+    online.copy(&world.context, &fence).await.unwrap();
+    let create = "INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) \
+                  SELECT ?, domain, routes, run_info, 'new' FROM desired_lrps WHERE guid = 'app-00000'";
+    call(&fence, &*online.change_recorder(), "zzz-last", create, true).await;
+    online.catch_up(&world.context, &fence).await.unwrap();
+    assert_eq!(world.count("desired_lrps__2").await, 3);
+
+    let (fence, online) = followed(&world).await;
+    online.copy(&world.context, &fence).await.unwrap();
+    online.cut_over(&world.context, &fence).await.unwrap();
+    clean_up(&world.context, &fence).await.unwrap();
+    assert_eq!(
+        annotations(&world).await,
+        "app-00000 noted first, app-00001 noted first, zzz-last noted new"
+    );
+}
+
+/// Goal: units that are changed are copied again in batches as large as the copy's, and the largest
+/// of them alone. Method: as many units as several batches have, of which some are together above
+/// the limit of a batch.
+#[tokio::test]
+async fn many_changed_units_are_copied_again() {
+    let world = annotated(TestEngine::with_rows(250).await, note).await;
+    let tuning = Tuning {
+        batch_bytes: 20_000,
+        ..Tuning::default()
+    };
+    let world = world.tuned(tuning);
+    let (fence, online) = followed(&world).await;
+    online.copy(&world.context, &fence).await.unwrap();
+    let recorder = online.change_recorder();
+    for number in 0..250 {
+        let length = if number % 10 == 0 { 15_000 } else { 10 };
+        let change = format!(
+            "UPDATE desired_lrps SET annotation = printf('%.*c', {length}, 'x') WHERE guid = ?"
+        );
+        call(
+            &fence,
+            &*recorder,
+            &format!("app-{number:05}"),
+            &change,
+            true,
+        )
+        .await;
+    }
+    online.catch_up(&world.context, &fence).await.unwrap();
+    assert_eq!(world.count("bbs_changed_unit").await, 0);
+    online.cut_over(&world.context, &fence).await.unwrap();
+    let lengths = "SELECT group_concat(DISTINCT length(annotation)) FROM desired_lrps";
+    assert_eq!(world.text(lengths).await, "16,15006");
+    assert_eq!(world.count("desired_lrps").await, 250);
+}
