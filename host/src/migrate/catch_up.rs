@@ -23,7 +23,7 @@ const FEW: u64 = 16;
 /// How long clients wait for the modules of a unit at the cut-over.
 const MODULE_WAIT: Duration = Duration::from_secs(1);
 
-/// What clients do meanwhile.
+/// The calls of clients while units are copied again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Meanwhile {
     /// They read and write: the work can be paused, and rests.

@@ -87,7 +87,7 @@ impl Online {
         steps::catch_up(context, fence, &self.job, Meanwhile::Call).await
     }
 
-    /// The same while lists wait for the cut-over: it cannot be paused.
+    /// A catch-up while lists wait for the cut-over. It cannot be paused.
     ///
     /// # Errors
     /// As [`super::run`].

@@ -51,7 +51,7 @@ pub(super) async fn copy(
         cut_over::change_ahead(context, fence, job).await?;
         Ok(true)
     };
-    or_stopped(copied.await, (context, fence, job)).await
+    or_stopped(context, fence, job, copied.await).await
 }
 
 /// Copies all units, and again those that clients have changed meanwhile. Once all are copied, those
@@ -82,13 +82,15 @@ pub(super) async fn catch_up(
     clients: Meanwhile,
 ) -> Result<(), MigrateError> {
     let done = catch_up::catch_up(context, fence, job, clients).await;
-    or_stopped(done, (context, fence, job)).await
+    or_stopped(context, fence, job, done).await
 }
 
 /// The result of a step; the unit at which it stopped is stored in quarantine.
 async fn or_stopped<T>(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
     done: Result<T, MigrateError>,
-    (context, fence, job): (&Context, &Fence, &Job),
 ) -> Result<T, MigrateError> {
     match done {
         Err(fault) => Err(quarantine::stopped(context, fence, job, fault).await),
@@ -107,7 +109,7 @@ pub(super) async fn verify(
     job: &Arc<Job>,
 ) -> Result<(), MigrateError> {
     let verified = verify::verify(context, fence, job).await;
-    or_stopped(verified, (context, fence, job)).await?;
+    or_stopped(context, fence, job, verified).await?;
     fault::point(fault::AFTER_VERIFY);
     examine::examine_again(context, job).await
 }

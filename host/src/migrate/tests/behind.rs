@@ -54,17 +54,25 @@ async fn annotate(fence: &Fence, recorder: &dyn ChangeRecorder, guid: &str, anno
     call(fence, recorder, guid, &change, true).await;
 }
 
-/// Goal: no client waits for a module. Method: clients write while a module is called for what they
-/// have changed, among others the same unit.
-#[tokio::test]
-async fn clients_write_while_modules_are_slow_for_what_they_have_changed() {
-    let _slowness = SLOWNESS.lock().await;
+/// A migration that has copied four apps, of which a client has changed one since. The module is
+/// slow for it once.
+async fn slow_for_a_changed_app() -> (TestEngine, Fence, online::Online) {
     let world = annotated(TestEngine::with_rows(4).await, note_slowly).await;
     let (fence, online) = followed(&world).await;
     let recorder = online.change_recorder();
     online.copy(&world.context, &fence).await.unwrap();
     annotate(&fence, &*recorder, "app-00001", "slow").await;
     SLOW.store(1, Ordering::SeqCst);
+    (world, fence, online)
+}
+
+/// Goal: no client waits for a module. Method: clients write while a module is called for what they
+/// have changed, among others the same unit.
+#[tokio::test]
+async fn clients_write_while_modules_are_slow_for_what_they_have_changed() {
+    let _slowness = SLOWNESS.lock().await;
+    let (world, fence, online) = slow_for_a_changed_app().await;
+    let recorder = online.change_recorder();
     let clients = async {
         spawn_blocking(|| CALLED.wait()).await.unwrap();
         annotate(&fence, &*recorder, "app-00001", "slow no more").await;
@@ -87,12 +95,7 @@ async fn clients_write_while_modules_are_slow_for_what_they_have_changed() {
 #[tokio::test]
 async fn cut_over_is_given_up_while_modules_are_slow_for_what_clients_have_changed() {
     let _slowness = SLOWNESS.lock().await;
-    let world = annotated(TestEngine::with_rows(4).await, note_slowly).await;
-    let (fence, online) = followed(&world).await;
-    let recorder = online.change_recorder();
-    online.copy(&world.context, &fence).await.unwrap();
-    annotate(&fence, &*recorder, "app-00001", "slow").await;
-    SLOW.store(1, Ordering::SeqCst);
+    let (world, fence, online) = slow_for_a_changed_app().await;
     let time_passes = async {
         spawn_blocking(|| CALLED.wait()).await.unwrap();
         tokio::time::pause();
