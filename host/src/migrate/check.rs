@@ -140,9 +140,12 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     check_ends(context, &lines, from, to)?;
     let way = lines.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
+    drop(reader);
     let work = Arc::new(Work::new(context, way, restorable.clone())?);
+    let mut reader = context.database.read().await?;
     check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
     let arguments = run_arguments(&mut reader, &work, context.now_ns).await?;
+    drop(reader);
     let steps = work.lens.steps().zip(work.lens.legs()).map(|(step, leg)| {
         let found = restorable
             .iter()
@@ -172,7 +175,6 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         unreadable: Troubles::default(),
         units: 0,
     };
-    drop(reader);
     let total = partial_run::all_units(context, &work).await?;
     context
         .progress

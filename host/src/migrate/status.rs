@@ -189,6 +189,10 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     };
     let entries = quarantine::entries(&mut reader).await?;
     let quarantined = entries.iter().filter(|entry| !entry.stopped).count() as u64;
+    let underway = state::phase(&mut reader).await?;
+    let encryption_key_label = state::encryption_key_label(&mut reader).await?;
+    let rows = rows(&mut reader).await?;
+    drop(reader);
     Ok(Status {
         newest: layouts.newest(),
         decision: decide(&found, intent).explained(|version| layouts.at(version).is_some()),
@@ -200,24 +204,22 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
             .map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up))
             .collect(),
         inserted: ran.inserted(&layouts.line()).collect(),
-        underway: state::phase(&mut reader).await?,
-        copied: copied(context, &mut reader).await?,
+        underway,
+        copied: copied(context).await?,
         history,
-        encryption_key_label: state::encryption_key_label(&mut reader).await?,
+        encryption_key_label,
         residue,
         quarantined,
-        rows: rows(&mut reader).await?,
+        rows,
         found,
     })
 }
 
 /// The units that the unfinished copy has written, and all units: the host that copies may be
 /// another process.
-async fn copied(
-    context: &Context,
-    tx: &mut Transaction,
-) -> Result<Option<PartialRun>, MigrateError> {
-    let underway = state::underway(tx)
+async fn copied(context: &Context) -> Result<Option<PartialRun>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let underway = state::underway(&mut reader)
         .await?
         .filter(|underway| underway.phase == Phase::Copying);
     let Some(Underway {
@@ -229,12 +231,13 @@ async fn copied(
     else {
         return Ok(None);
     };
-    let lines = LinePair::declared(context, tx).await?;
+    let lines = LinePair::declared(context, &mut reader).await?;
     if !lines.have(from, to) {
         return Ok(None);
     }
     let way = lines.way(from, to);
-    let restorable = residue::restorable(tx, way).await?;
+    let restorable = residue::restorable(&mut reader, way).await?;
+    drop(reader);
     let works = [
         Work::new(context, way, restorable)?,
         Work::online(context, way)?,
@@ -267,11 +270,14 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let mut reader = context.database.read().await?;
     let from = state::current_of(&found::read(&mut reader).await?);
     let lines = LinePair::here(context, &mut reader).await?;
+    drop(reader);
     check_ends(context, &lines, from, to)?;
     let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
     let refused = MigrateError::refuse(reasons);
     let direction = Direction::between(from, to);
     let way = lines.way(from, to);
+    // After a reason the examining transaction may read nothing more.
+    let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, way).await?;
     let work = Work::new(context, way, restorable)?;
     let tables = table_changes(&mut reader, &work).await?;

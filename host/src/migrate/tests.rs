@@ -18,6 +18,7 @@ use std::collections::BTreeMap;
 
 use bbs_database::Row;
 
+use super::copy::UnitBudget;
 use super::*;
 use line::all;
 use world::TestEngine;
@@ -576,6 +577,31 @@ async fn status_and_plan_show_the_present_and_the_planned_state() {
     );
     assert_eq!(plan.bytes_to_copy, 0);
     assert!(super::plan(&world.context, 9).await.is_err());
+}
+
+/// Goal: a command that reads has one transaction at a time. Servers end one that is idle, for as
+/// long as another reads each record. Method: others hold all connections for reading but one.
+#[tokio::test]
+async fn commands_that_read_have_one_transaction_at_a_time() {
+    let world = TestEngine::with_rows(7).await;
+    let context = &world.context;
+    let fence = Fence::raise(&context.database).await.unwrap();
+    let job = begin(context, &fence, (1, 5), false).await.unwrap();
+    let budget = Arc::new(UnitBudget::of(Some(3)));
+    assert!(!steps::copy(context, &fence, &job, &budget).await.unwrap());
+    let mut held = Vec::new();
+    for _ in 1..context.database.readers() {
+        held.push(context.database.read().await.unwrap());
+    }
+
+    let up = Intent::Up { wanted: 5 };
+    let copied = status(context, up).await.unwrap().copied.unwrap();
+    assert_eq!((copied.migrated, copied.total), (3, 14));
+    look(context, up).await.unwrap();
+    let planned = plan(context, 5).await.unwrap();
+    assert_eq!(planned.refused, None);
+    assert!(!layout_sql(context, 5, None).await.unwrap().is_empty());
+    assert_eq!(check(context, 5).await.unwrap().lost(), 0);
 }
 
 #[tokio::test]
