@@ -9,11 +9,13 @@ use std::time::Duration;
 use bbs_database::Dialect;
 use bbs_units::UnitKey;
 use bbs_work::pauses;
+use bbs_work::progress::Counted;
 use tokio::time::{Instant, timeout};
 
 use super::changed_units::{self, ChangedUnit};
 use super::copied_units::{self, CopiedUnits};
-use super::{Context, Job, MigrateError, fault};
+use super::own_tables::CHANGED_UNIT;
+use super::{Context, Job, MigrateError, fault, state};
 use crate::lock::fence::Fence;
 
 /// The units that are copied again at a time.
@@ -35,7 +37,8 @@ pub(super) enum Meanwhile {
 }
 
 /// Copies the changed units again: all of them if clients wait, and otherwise until few are left,
-/// since they change further ones.
+/// since they change further ones; or until no fewer are left than before, since they change as many
+/// as can be copied.
 ///
 /// # Errors
 /// A unit cannot be transformed, another host has raised the fence, or the database fails. If clients
@@ -46,13 +49,43 @@ pub(super) async fn catch_up(
     job: &Arc<Job>,
     clients: Meanwhile,
 ) -> Result<(), MigrateError> {
-    context.progress.enter("catch-up", job.describe(), None);
+    let mut rests = clients == Meanwhile::Call;
+    let mut fewest = u64::MAX;
     loop {
-        let units = sweep(context, fence, job, clients).await?;
+        enter(context, job, clients).await?;
+        let units = sweep(context, fence, job, clients, rests).await?;
         if clients == Meanwhile::Wait || units <= FEW {
             return Ok(());
         }
+        if units >= fewest {
+            if !rests {
+                if units >= UNITS {
+                    tracing::warn!(
+                        units,
+                        "clients change units as fast as these are copied again; they wait at the cut-over while about as many are copied"
+                    );
+                }
+                return Ok(());
+            }
+            rests = false;
+        }
+        fewest = fewest.min(units);
     }
+}
+
+/// Enters the phase with the number of units that are recorded now.
+async fn enter(context: &Context, job: &Job, clients: Meanwhile) -> Result<(), MigrateError> {
+    let amount = match clients {
+        Meanwhile::Call | Meanwhile::Write => {
+            let mut reader = context.database.read().await?;
+            let units = state::count(&mut reader, CHANGED_UNIT).await?;
+            Some(Counted::Units.total(units.unsigned_abs()))
+        }
+        // They do not wait for a number.
+        Meanwhile::Wait => None,
+    };
+    context.progress.enter("catch-up", job.describe(), amount);
+    Ok(())
 }
 
 /// Copies each unit again that is recorded now. Returns how many there were.
@@ -61,13 +94,14 @@ async fn sweep(
     fence: &Fence,
     job: &Arc<Job>,
     clients: Meanwhile,
+    rests: bool,
 ) -> Result<u64, MigrateError> {
     let mut after = None;
     let mut count = 0;
     loop {
         if clients == Meanwhile::Call {
-            // A pause holds here, too. The rate does not: below that of the clients' changes, this
-            // would never end.
+            // A pause holds here, too. The rate does not: below that of the clients' changes, no
+            // unit would be copied in time.
             context.throttle.ready(&context.progress).await;
         }
         let began = Instant::now();
@@ -83,10 +117,11 @@ async fn sweep(
         for units in distinct(units, context.database.dialect()) {
             copy_all(context, fence, job, units, clients).await?;
         }
+        context.progress.advance(found);
         if found < UNITS {
             return Ok(count);
         }
-        if clients == Meanwhile::Call {
+        if rests {
             pauses::rest_after(began.elapsed()).await;
         }
     }

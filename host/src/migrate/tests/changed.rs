@@ -22,11 +22,25 @@ static WRITTEN: Barrier = Barrier::new(2);
 /// Whether the first batch was transformed.
 static IS_LATER: AtomicBool = AtomicBool::new(false);
 
+/// As the above, for each call until clients rest.
+static CALLED: Barrier = Barrier::new(2);
+static CHANGED: Barrier = Barrier::new(2);
+static CLIENTS_REST: AtomicBool = AtomicBool::new(true);
+
 /// Notes each annotation; the first call waits for the clients.
 fn note_after_clients(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     if !IS_LATER.swap(true, Ordering::SeqCst) {
         READ.wait();
         WRITTEN.wait();
+    }
+    noted(batch)
+}
+
+/// Notes each annotation; each call waits for the clients, unless they rest.
+fn note_beside_clients(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    if !CLIENTS_REST.load(Ordering::SeqCst) {
+        CALLED.wait();
+        CHANGED.wait();
     }
     noted(batch)
 }
@@ -208,4 +222,55 @@ async fn many_changed_units_are_copied_again() {
     let lengths = "SELECT group_concat(DISTINCT length(annotation)) FROM desired_lrps";
     assert_eq!(world.text(lengths).await, "16,15006");
     assert_eq!(world.count("desired_lrps").await, 250);
+}
+
+/// Goal: a catch-up ends although clients change as many units as are copied again, and what is left
+/// then is copied at the cut-over. Method: clients change the same units during each call of a
+/// module.
+#[tokio::test(flavor = "multi_thread")]
+async fn catch_up_ends_although_clients_change_as_many_units_meanwhile() {
+    const CHANGED_UNITS: u64 = 40;
+    let world = annotated(TestEngine::with_rows(60).await, note_beside_clients).await;
+    let (fence, online) = followed(&world).await;
+    online.copy(&world.context, &fence).await.unwrap();
+    let recorder = online.change_recorder();
+    let change_all = async |text: &str| {
+        for number in 0..CHANGED_UNITS {
+            let change = format!("UPDATE desired_lrps SET annotation = '{text}' WHERE guid = ?");
+            let guid = format!("app-{number:05}");
+            call(&fence, &*recorder, &guid, &change, true).await;
+        }
+    };
+    change_all("before").await;
+
+    CLIENTS_REST.store(false, Ordering::SeqCst);
+    let mut catch_up = std::pin::pin!(online.catch_up(&world.context, &fence));
+    let mut calls = 0;
+    loop {
+        let called = spawn_blocking(|| CALLED.wait());
+        tokio::select! {
+            caught_up = &mut catch_up => {
+                caught_up.unwrap();
+                break;
+            }
+            called = called => {
+                called.unwrap();
+                calls += 1;
+                // So that the test fails, and does not hang.
+                CLIENTS_REST.store(calls == 10, Ordering::SeqCst);
+                change_all(&format!("during call {calls}")).await;
+                spawn_blocking(|| CHANGED.wait()).await.unwrap();
+            }
+        }
+    }
+    CLIENTS_REST.store(true, Ordering::SeqCst);
+    // The thread that waits for a further call.
+    CALLED.wait();
+    assert!(calls < 10, "the catch-up ends once clients rest");
+
+    assert_eq!(world.count("bbs_changed_unit").await, CHANGED_UNITS as i64);
+    online.cut_over(&world.context, &fence).await.unwrap();
+    let changed =
+        format!("SELECT count(*) FROM desired_lrps WHERE annotation = 'noted during call {calls}'");
+    assert_eq!(world.text(&changed).await, CHANGED_UNITS.to_string());
 }
