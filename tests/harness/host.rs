@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,7 @@ const PRINTED_LINES: usize = 40;
 
 /// A folder with the configuration of a host for one database.
 pub struct Installation {
-    folder: tempfile::TempDir,
+    folder: Arc<tempfile::TempDir>,
     pub database: TestDatabase,
     config: Value,
 }
@@ -61,7 +62,7 @@ impl Installation {
             config[key] = value.clone();
         }
         Self {
-            folder,
+            folder: Arc::new(folder),
             database,
             config,
         }
@@ -133,7 +134,9 @@ impl Installation {
     /// Starts `bbs serve` and waits until it serves.
     #[track_caller]
     pub fn serve(&self) -> Host {
-        Host::start(self.command(&["serve"]), "serving")
+        let mut host = Host::start(self.command(&["serve"]), "serving");
+        host.installed = Some((Arc::clone(&self.folder), self.database.clone()));
+        host
     }
 }
 
@@ -143,6 +146,8 @@ pub struct Host {
     lines: Receiver<String>,
     seen: Vec<String>,
     pub address: SocketAddr,
+    /// What is not removed as long as it runs: without its lock file it serves no more.
+    installed: Option<(Arc<tempfile::TempDir>, TestDatabase)>,
 }
 
 impl Host {
@@ -199,6 +204,7 @@ impl Host {
             lines,
             seen: Vec::new(),
             address: SocketAddr::from(([0, 0, 0, 0], 0)),
+            installed: None,
         }
     }
 
@@ -290,11 +296,23 @@ impl Host {
         A::decode(body).unwrap_or_else(|fault| panic!("{path}: {fault}"))
     }
 
-    /// Sends `TERM` and waits until the host has ended.
+    /// Sends `TERM` and waits until the host has ended. Prints its last lines if it fails.
     #[track_caller]
     pub fn terminate(mut self) -> std::process::ExitStatus {
         self.signal("TERM");
-        self.wait()
+        let status = self.wait();
+        if !status.success() {
+            self.print_last_lines();
+        }
+        status
+    }
+
+    fn print_last_lines(&mut self) {
+        let lines = self.output();
+        println!(
+            "last lines of the host: {:#?}",
+            &lines[lines.len().saturating_sub(PRINTED_LINES)..]
+        );
     }
 
     /// Waits until the host has ended.
@@ -326,11 +344,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            let lines = self.output();
-            println!(
-                "last lines of the host: {:#?}",
-                &lines[lines.len().saturating_sub(PRINTED_LINES)..]
-            );
+            self.print_last_lines();
         }
         // Fails only if the host has ended already.
         let _ = self.child.kill();
