@@ -146,7 +146,7 @@ pub struct Host {
     lines: Receiver<String>,
     seen: Vec<String>,
     pub address: SocketAddr,
-    /// What is not removed as long as it runs: without its lock file it serves no more.
+    /// The folder and the database, which stay as long as it runs: without its lock file it ends.
     installed: Option<(Arc<tempfile::TempDir>, TestDatabase)>,
 }
 

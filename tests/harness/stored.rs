@@ -13,17 +13,25 @@ use bbs_lens::layout::schema::{Column, Layout};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::Transform;
 
-use super::database::{TestDatabase, texts};
+use super::database::{Kind, TestDatabase, texts};
+use super::fixture;
 
 /// Rows as column values by name, by table. Text is decrypted.
 pub type Rows = BTreeMap<String, Vec<BTreeMap<String, String>>>;
 
 pub struct Stored {
     pub context: Context,
-    _database: Option<TestDatabase>,
+    test_database: Option<TestDatabase>,
 }
 
 impl Stored {
+    /// A new database with the rows of the fixture.
+    pub async fn with_fixture(kind: Kind, migrations: Vec<Arc<dyn Transform>>) -> Self {
+        let database = TestDatabase::new(kind);
+        fixture::write_to(&database).await;
+        Self::open(&database, migrations).await
+    }
+
     pub async fn open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Self {
         Self::try_open(database, migrations)
             .await
@@ -36,7 +44,7 @@ impl Stored {
     ) -> Result<Self, DatabaseError> {
         let opened = Database::open(&database.address()).await?;
         Ok(Self {
-            _database: Some(database.clone()),
+            test_database: Some(database.clone()),
             ..Self::over(opened, migrations)
         })
     }
@@ -46,7 +54,7 @@ impl Stored {
         let context = Context {
             database,
             migrations,
-            keyring: Arc::new(super::fixture::keyring()),
+            keyring: Arc::new(fixture::keyring()),
             progress: Progress::default(),
             throttle: Throttle::default(),
             clock: Arc::new(bbs::testing::clock::SystemClock),
@@ -61,8 +69,17 @@ impl Stored {
         };
         Self {
             context,
-            _database: None,
+            test_database: None,
         }
+    }
+
+    /// The database, which is not removed as long as this is open.
+    ///
+    /// # Panics
+    /// If a pool of the caller's is over it.
+    pub fn test_database(&self) -> &TestDatabase {
+        let database = self.test_database.as_ref();
+        database.expect("it was opened from a test database")
     }
 
     pub async fn up(&self, wanted: u64) -> Result<Decision, MigrateError> {

@@ -14,7 +14,7 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
 use crate::api::{desire, get, lrp};
-use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
+use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::layouts::{self, Layout, NEWEST, SPLIT};
 use crate::harness::server::Server;
 use crate::harness::stored::Stored;
@@ -119,13 +119,8 @@ async fn switch_waits_for_what_takes_long_while_others_go_on() {
 /// An online migration that splits the fixture's desired LRPs, after the copy and before the
 /// cut-over.
 async fn copied(kind: Kind) -> (Stored, Fence, Online) {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    let stored = Stored::open(
-        &database,
-        fixture::migrations_in(&modules::modules_with_split()),
-    )
-    .await;
+    let migrations = fixture::migrations_in(&modules::modules_with_split());
+    let stored = Stored::with_fixture(kind, migrations).await;
     stored.up(NEWEST).await.unwrap();
     let fence = Fence::raise(&stored.context.database).await.unwrap();
     let online = start_online(&stored.context, &fence).await;

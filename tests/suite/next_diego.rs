@@ -24,15 +24,9 @@ const OURS: u64 = 1_795_000_010;
 const TODAYS: u64 = 1_772_581_987;
 const TABLE: &str = "desired_lrps";
 
-async fn with_fixture(kind: Kind) -> (TestDatabase, Stored) {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    let stored = Stored::open(
-        &database,
-        fixture::migrations_in(&modules::modules_with_next_diego()),
-    )
-    .await;
-    (database, stored)
+async fn with_fixture(kind: Kind) -> Stored {
+    let migrations = fixture::migrations_in(&modules::modules_with_next_diego());
+    Stored::with_fixture(kind, migrations).await
 }
 
 /// Asserts that every column value is there, but for those of a column.
@@ -79,7 +73,7 @@ fn assert_gpus(rows: &Rows, process_guid: &str) {
 
 on_each_database!(database_of_diego_is_taken_over_through_them_and_handed_back);
 async fn database_of_diego_is_taken_over_through_them_and_handed_back(kind: Kind) {
-    let (_database, stored) = with_fixture(kind).await;
+    let stored = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
     let guid = original[TABLE][7]["process_guid"].clone();
     stored.up(NEWEST).await.unwrap();
@@ -110,7 +104,7 @@ async fn database_of_diego_is_taken_over_through_them_and_handed_back(kind: Kind
 
 on_each_database!(columns_that_the_host_does_not_know_keep_their_values_or_get_their_defaults);
 async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defaults(kind: Kind) {
-    let (database, stored) = with_fixture(kind).await;
+    let stored = with_fixture(kind).await;
     stored.up(NEWEST).await.unwrap();
     let guid = stored.rows(NEWEST).await[TABLE][7]["process_guid"].clone();
     set_gpus(&stored, &guid).await;
@@ -121,7 +115,7 @@ async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defa
         }
         let migrations = &stored.context.migrations;
         let server = Server::at(
-            database.clone(),
+            stored.test_database().clone(),
             migrations,
             version,
             Options {
@@ -188,10 +182,10 @@ on_each_database!(migrations_are_inserted_below_those_that_ran_and_each_diego_ge
 async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_rows_back(
     kind: Kind,
 ) {
-    let (database, stored) = with_fixture(kind).await;
+    let stored = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
     let guid = original[TABLE][7]["process_guid"].clone();
-    let ours = Stored::open(&database, fixture::migrations()).await;
+    let ours = Stored::open(stored.test_database(), fixture::migrations()).await;
     ours.up(OURS).await.unwrap();
     ours.execute(ARCHIVED).await;
     ours.execute("INSERT INTO bbs_lrp_updates (process_guid, started_at, cancelled) SELECT process_guid, 3, false FROM desired_lrps").await;
@@ -248,7 +242,7 @@ async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_ro
 
 on_each_database!(record_that_an_inserted_migration_refuses_is_handed_back_as_it_was);
 async fn record_that_an_inserted_migration_refuses_is_handed_back_as_it_was(kind: Kind) {
-    let (database, mut stored) = with_fixture(kind).await;
+    let mut stored = with_fixture(kind).await;
     let guid = stored.rows(VERSION).await[TABLE][7]["process_guid"].clone();
     stored
         .execute(&format!(
@@ -256,7 +250,7 @@ async fn record_that_an_inserted_migration_refuses_is_handed_back_as_it_was(kind
         ))
         .await;
     let original = stored.rows(VERSION).await;
-    let ours = Stored::open(&database, fixture::migrations()).await;
+    let ours = Stored::open(stored.test_database(), fixture::migrations()).await;
     ours.up(OURS).await.unwrap();
     stored.context.tuning.refused_units = RefusedUnits::Quarantine;
     stored.up(NEWEST).await.unwrap();

@@ -214,18 +214,12 @@ impl Filled {
     }
 }
 
-async fn with_fixture(kind: Kind) -> Stored {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    Stored::open(&database, fixture::migrations()).await
-}
-
 on_each_database!(rows_of_an_abandoned_migration_are_removed_in_pieces);
 /// Goal: what an abandoned migration has kept is removed before another begins, in several
 /// transactions. Method: a trigger protects the last row, so that the transaction which would
 /// remove it fails; once it is released, the migration runs.
 async fn rows_of_an_abandoned_migration_are_removed_in_pieces(kind: Kind) {
-    let stored = with_fixture(kind).await;
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
     stored.down(EARLIER_VERSION).await.unwrap();
     stored.execute("DELETE FROM bbs_residue").await;
     // In the order of their removal.
@@ -255,7 +249,7 @@ async fn rows_of_an_abandoned_migration_are_removed_in_pieces(kind: Kind) {
 on_each_database!(clean_up_removes_rows_in_pieces);
 /// Goal and method as above, for a migration whose version is durable.
 async fn clean_up_removes_rows_in_pieces(kind: Kind) {
-    let stored = with_fixture(kind).await;
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
     stored.down(EARLIER_VERSION).await.unwrap();
     stored.execute("DELETE FROM bbs_residue").await;
     residue("down").fill(&stored, EARLIER + 1).await;
@@ -362,7 +356,7 @@ on_each_database!(units_in_quarantine_leave_their_tables_in_pieces);
 /// clients are served. Method: entries are added to those of a migration that has begun, and a
 /// trigger protects the last one; once it is released, the next start completes the cut-over.
 async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
-    let stored = with_fixture(kind).await;
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
     stored.down(EARLIER_VERSION).await.unwrap();
     let domains = domains();
     let entries = quarantined_domains();

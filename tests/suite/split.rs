@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use bbs::testing::migrate::Decision;
 use bbs_proto::prost::encoding::decode_varint;
 
-use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::SPLIT;
 use crate::harness::modules;
 use crate::harness::stored::Stored;
 
-const SPLIT: u64 = 1_795_000_200;
 const IMMUTABLE: &str = "immutable_desired_lrps";
 const MUTABLE: &str = "mutable_desired_lrps";
 /// The tables that the split does not change.
@@ -21,15 +21,9 @@ const OTHERS: [&str; 3] = ["actual_lrps", "domains", "tasks"];
 
 type TextRow = BTreeMap<String, String>;
 
-async fn with_fixture(kind: Kind) -> (TestDatabase, Stored) {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    let stored = Stored::open(
-        &database,
-        fixture::migrations_in(&modules::modules_with_split()),
-    )
-    .await;
-    (database, stored)
+async fn with_fixture(kind: Kind) -> Stored {
+    let migrations = fixture::migrations_in(&modules::modules_with_split());
+    Stored::with_fixture(kind, migrations).await
 }
 
 /// The column values of both rows of a desired LRP.
@@ -44,7 +38,7 @@ fn merged(immutable: &TextRow, mutable: &TextRow) -> TextRow {
 
 on_each_database!(split_and_merge_preserve_every_row);
 async fn split_and_merge_preserve_every_row(kind: Kind) {
-    let (_database, stored) = with_fixture(kind).await;
+    let stored = with_fixture(kind).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(
         stored.up(SPLIT).await.unwrap(),
@@ -97,7 +91,7 @@ async fn split_and_merge_preserve_every_row(kind: Kind) {
 
 on_each_database!(updates_of_split_tables_survive_the_merge);
 async fn updates_of_split_tables_survive_the_merge(kind: Kind) {
-    let (_database, stored) = with_fixture(kind).await;
+    let stored = with_fixture(kind).await;
     stored.up(SPLIT).await.unwrap();
     let before = stored.rows(SPLIT).await;
     let guid = before[MUTABLE][7]["process_guid"].clone();

@@ -3,7 +3,7 @@
 
 use bbs::testing::migrate::Decision;
 
-use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules::chain;
 use crate::harness::on_each::on_one_server;
@@ -15,19 +15,13 @@ const OURS: &str = "record_version";
 /// and others.
 const OLDEST: u64 = 1_471_030_898;
 
-async fn with_fixture(kind: Kind) -> Stored {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    Stored::open(&database, fixture::migrations()).await
-}
-
 fn newest(stored: &Stored) -> u64 {
     stored.context.migrations.last().unwrap().manifest().version
 }
 
 on_each_database!(rows_survive_a_migration_up_and_are_equal_after_the_migration_down);
 async fn rows_survive_a_migration_up_and_are_equal_after_the_migration_down(kind: Kind) {
-    let stored = with_fixture(kind).await;
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
     let original = stored.rows(VERSION).await;
     assert_eq!(
         (
@@ -71,7 +65,7 @@ on_one_server!(policy_that_hides_rows_stops_a_migration, postgres);
 /// Goal: a migration does not drop rows with the table that they are in because a policy hides them
 /// from it.
 async fn policy_that_hides_rows_stops_a_migration() {
-    let stored = with_fixture(Kind::Postgres).await;
+    let stored = Stored::with_fixture(Kind::Postgres, fixture::migrations()).await;
     let newest = newest(&stored);
     for statement in [
         "CREATE POLICY first_instances ON actual_lrps USING (instance_index = 0)",
@@ -104,7 +98,7 @@ async fn policy_that_hides_rows_stops_a_migration() {
 
 on_each_database!(rows_survive_a_migration_to_the_oldest_layout_and_up_again);
 async fn rows_survive_a_migration_to_the_oldest_layout_and_up_again(kind: Kind) {
-    let stored = with_fixture(kind).await;
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
     let newest = newest(&stored);
     stored.up(newest).await.unwrap();
     let migrated = stored.rows(newest).await;

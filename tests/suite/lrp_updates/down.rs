@@ -2,7 +2,7 @@
 //! continues.
 
 use crate::api::actual_lrps::{CLAIM, REMOVE, START, claim, remove, start};
-use crate::harness::database::{TestDatabase, on_each_database};
+use crate::harness::database::on_each_database;
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -15,9 +15,7 @@ pub(super) const BEFORE: u64 = 1_795_000_000;
 
 on_each_database!(fixture_is_equal_after_the_migration_up_and_down);
 async fn fixture_is_equal_after_the_migration_up_and_down(kind: Kind) {
-    let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
-    let stored = Stored::open(&database, fixture::migrations()).await;
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
     let diegos = stored.rows(VERSION).await;
     stored.up(BEFORE).await.unwrap();
     let before = stored.rows(BEFORE).await;
