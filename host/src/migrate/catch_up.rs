@@ -57,19 +57,19 @@ pub(super) async fn catch_up(
         if clients == Meanwhile::Wait || units <= FEW {
             return Ok(());
         }
-        if units >= fewest {
-            if !rests {
-                if units >= UNITS {
-                    tracing::warn!(
-                        units,
-                        "clients change units as fast as these are copied again; they wait at the cut-over while about as many are copied"
-                    );
-                }
-                return Ok(());
-            }
+        if units < fewest {
+            fewest = units;
+        } else if rests {
             rests = false;
+        } else {
+            if units >= UNITS {
+                tracing::warn!(
+                    units,
+                    "clients change units as fast as these are copied again; they wait at the cut-over while about as many are copied"
+                );
+            }
+            return Ok(());
         }
-        fewest = fewest.min(units);
     }
 }
 
@@ -81,7 +81,7 @@ async fn enter(context: &Context, job: &Job, clients: Meanwhile) -> Result<(), M
             let units = state::count(&mut reader, CHANGED_UNIT).await?;
             Some(Counted::Units.total(units.unsigned_abs()))
         }
-        // They do not wait for a number.
+        // They would wait for the query, too.
         Meanwhile::Wait => None,
     };
     context.progress.enter("catch-up", job.describe(), amount);

@@ -276,7 +276,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let refused = MigrateError::refuse(reasons);
     let direction = Direction::between(from, to);
     let way = lines.way(from, to);
-    // After a reason the examining transaction may read nothing more.
+    // The examining transaction reads nothing more after a statement that the server has refused.
     let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, way).await?;
     let work = Work::new(context, way, restorable)?;
