@@ -150,7 +150,7 @@ impl Api {
         pin: Option<&str>,
     ) -> Result<Self, ApiError> {
         let chain = Arc::new(pinned_chain(translators, pin)?);
-        let permits = RunPermits::new(&chain, service.store().readers());
+        let permits = RunPermits::new(&chain, service.store().readers_of_translated_calls());
         Ok(Self {
             service,
             streams: Streams::new(Arc::clone(&chain)),

@@ -286,11 +286,10 @@ impl PendingSwitch {
     }
 }
 
-/// The most readers that may be kept: half of them, and short reads have the others.
-fn most_kept(database: &Database) -> u32 {
-    u32::try_from(database.readers() / 2)
-        .unwrap_or(u32::MAX)
-        .max(1)
+/// The most readers that may be kept, and the most that translated calls may have. Short reads have
+/// the last third.
+fn third_of_readers(database: &Database) -> usize {
+    (database.readers() / 3).max(1)
 }
 
 /// A transaction of the store.
@@ -309,7 +308,7 @@ impl Store {
         clock: Arc<dyn Clock>,
         access: TableAccess,
     ) -> Self {
-        let kept_readers = Arc::new(Semaphore::new(most_kept(&database) as usize));
+        let kept_readers = Arc::new(Semaphore::new(third_of_readers(&database)));
         let access = Arc::new(RwLock::new(access));
         Self(Arc::new(Inner {
             database,
@@ -334,8 +333,9 @@ impl Store {
     /// The first part of [`Self::switch`], with the waits that may be long, while others go on: for
     /// readers that are kept or lasting. New ones wait.
     pub async fn pending_switch(&self) -> PendingSwitch {
+        let most_kept = u32::try_from(third_of_readers(&self.0.database)).unwrap_or(u32::MAX);
         let permits = Arc::clone(&self.0.kept_readers)
-            .acquire_many_owned(most_kept(&self.0.database))
+            .acquire_many_owned(most_kept)
             .await;
         PendingSwitch {
             store: self.clone(),
@@ -387,9 +387,9 @@ impl Store {
         }
     }
 
-    /// The most readers at once; further ones wait.
-    pub fn readers(&self) -> usize {
-        self.0.database.readers()
+    /// The most readers that translated calls may have, which keep one while a translator computes.
+    pub fn readers_of_translated_calls(&self) -> usize {
+        third_of_readers(&self.0.database)
     }
 
     /// A reader with one snapshot of the database. Holds a transaction open, so keep it short, or

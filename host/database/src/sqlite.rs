@@ -9,7 +9,9 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use super::group_commit::GroupCommit;
 use super::{Pools, SqlError};
 
-const READERS: u32 = 8;
+/// A third of them for each kind of call that keeps its reader (`store.rs` of the host), and each
+/// version of the default modules has one.
+const READERS: u32 = 16;
 /// Rows that the connection's thread buffers ahead of the reader; a full buffer costs a thread
 /// switch.
 const ROWS_AHEAD: usize = 512;

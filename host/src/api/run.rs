@@ -64,8 +64,8 @@ pub(super) enum RunError {
 /// Bounds concurrent runs of the chain.
 pub(super) struct RunPermits {
     /// To the instances of each translator, without those that translate events, so that a run that
-    /// has started never waits for an instance of a module further along. And to half of the
-    /// database's readers, since a run keeps one for its page: native calls have the other half.
+    /// has started never waits for an instance of a module further along. And to the readers that
+    /// translated calls may have, since a run keeps one for its page.
     runs: SharedPermits,
     large: SharedPermits,
 }
@@ -77,7 +77,8 @@ struct RunPermit<'a> {
 }
 
 /// Permits that all versions share. One is kept for each version that the older ones, however slow
-/// their translators are, cannot take.
+/// their translators are, cannot take. If there are more versions than permits, one is kept for
+/// several versions that follow one another.
 struct SharedPermits {
     /// For each version, in the order of [`TranslatorChain::rank`], the permits that it and those
     /// before it have together.
@@ -86,7 +87,13 @@ struct SharedPermits {
 
 impl SharedPermits {
     fn new(permits: usize, versions: usize) -> Self {
-        let through = (1..=versions).map(|rank| permits.saturating_sub(versions - rank).max(1));
+        let through = (1..=versions).map(|count| {
+            if versions <= permits {
+                permits - (versions - count)
+            } else {
+                (permits * count).div_ceil(versions)
+            }
+        });
         Self {
             through: through.map(Semaphore::new).collect(),
         }
@@ -117,7 +124,7 @@ impl RunPermits {
             .min()
             .unwrap_or(0);
         let event_runs = steps().filter(|step| chain.has_streams(*step)).count();
-        let runs = instances.saturating_sub(event_runs).min(readers / 2).max(1);
+        let runs = instances.saturating_sub(event_runs).min(readers).max(1);
         let large = LARGE_RUNS.min(runs / 2).max(1);
         Self {
             runs: SharedPermits::new(runs, chain.steps()),
@@ -354,6 +361,17 @@ mod tests {
             permits.acquire(2).now_or_never().is_some(),
             "a newer one may have all"
         );
+    }
+
+    #[test]
+    fn fewer_permits_than_versions_are_kept_for_several_versions_each() {
+        let permits = SharedPermits::new(3, 6);
+        let mut taken = Vec::new();
+        for oldest in [0, 2, 4] {
+            taken.extend(permits.acquire(oldest).now_or_never());
+            assert!(permits.acquire(oldest + 1).now_or_never().is_none());
+        }
+        assert_eq!(taken.len(), 3);
     }
 
     #[test]

@@ -2,8 +2,10 @@
 //! of stack and memory.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs::testing::api::NativeVersion;
+use bbs::testing::modules::sandbox::Limits;
 use bbs::testing::modules::translate::{
     ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent,
     TranslatorManifest,
@@ -21,13 +23,16 @@ use crate::harness::server::{Options, Server};
 use crate::harness::{modules, pause};
 use crate::translators::{desire_native, list_native};
 
-/// A host with the hostile translator beside those of all versions, which are newer.
+/// A host with the hostile translator beside those of all versions, which are newer. What limits
+/// its calls is their run, which may take far longer than a call waits for its place.
 async fn hostile(kind: Kind) -> Server {
     let mut translators = modules::translators();
-    translators.push(modules::translator(
-        "hostile-translator",
-        &modules::sandbox(),
-    ));
+    let limits = Limits {
+        call_time: Duration::from_secs(60),
+        ..Limits::default()
+    };
+    let sandbox = modules::sandbox_with(limits);
+    translators.push(modules::translator("hostile-translator", &sandbox));
     Server::start(Options {
         kind,
         translators,
@@ -39,10 +44,10 @@ async fn hostile(kind: Kind) -> Server {
 on_each_database!(flood_of_translated_calls_delays_neither_native_nor_newer_ones);
 /// Goal: clients of an old version cannot keep those of newer ones from being answered, whatever
 /// their translator does, and what it does ends with its client. Method: many lists through a
-/// translator that never returns, each with a page of the database open. No call of a native client
-/// waits until one of them is stopped, nor for a reload, which does; those that find no place get
-/// 503, while clients of newer versions get their lists; when the clients have gone, others are
-/// served at once.
+/// translator that never returns, each with a page of the database open, beside as many long lists
+/// of native clients as may be open. No call of a native client waits until one of them ends, nor
+/// for a reload, which does; those that find no place get 503, while clients of newer versions get
+/// their lists; when the clients have gone, others are served at once.
 async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Kind) {
     let server = Arc::new(hostile(kind).await);
     let mut flood = tokio::task::JoinSet::new();
@@ -52,6 +57,10 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
     }
     while server.store.switch().now_or_never().is_some() {
         pause().await;
+    }
+    let mut kept = Vec::new();
+    while let Some(permit) = server.store.try_keep_reader() {
+        kept.push((permit, server.store.reader().await.unwrap()));
     }
     let store = server.store.clone();
     let reload = tokio::spawn(async move { drop(store.switch().await) });
@@ -65,7 +74,7 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
     assert_eq!(
         (first.status, first.header("retry-after")),
         (503, "5"),
-        "the native calls came first"
+        "a call without a place waits for less than the run that has it takes"
     );
     for newer in [
         "/v0.9/desired_lrps/list",
@@ -76,6 +85,7 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
         let reply = server.post(newer, []).await;
         assert_eq!(reply.status, 200, "{newer}: {}", reply.text());
     }
+    drop(kept);
     flood.shutdown().await;
     reload.await.unwrap();
     let reply = server.post("/v1.2-hostile/once", []).await;
