@@ -127,6 +127,7 @@ pub async fn update(
     let Updated {
         before,
         after,
+        first,
         surplus,
         switched,
     } = retry(|| change_desired_lrp(service.store(), process_guid, update)).await?;
@@ -134,14 +135,18 @@ pub async fn update(
     service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
     let begun = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
     let running = instances::publish_removed(service, surplus, trace_id);
+    let mut created = instances::publish_created(service, first, trace_id);
     let old = before.scheduling.instances;
-    let new = after.scheduling.instances;
+    let more = after.scheduling.instances.saturating_sub(old);
     drop(lock);
     if let Some(begun) = begun {
         lrp_updates::finish(service, &after, begun, trace_id).await;
     }
-    if new > old {
-        let created = instances::create(service, process_guid, old, trace_id).await;
+    if more > instances::BATCH_SIZE {
+        let from = old + instances::BATCH_SIZE;
+        created.extend(instances::create(service, process_guid, from, trace_id).await);
+    }
+    if more > 0 {
         request_auctions(service, &after.scheduling, created, trace_id).await;
     }
     stops::submit(service, running, trace_id);
@@ -154,12 +159,14 @@ struct Updated {
     before: DesiredLrp,
     /// `None` if the updated record cannot be read, or nothing was changed.
     after: Option<DesiredLrp>,
+    /// The first batch of the instances that it adds.
+    first: Vec<ActualLrp>,
     surplus: BTreeMap<i32, Box<Slot>>,
     /// `None` if the definition stays.
     switched: Option<Switched>,
 }
 
-/// The transaction of an update, without the instances that it adds.
+/// The transaction of an update.
 async fn change_desired_lrp(
     store: &Store,
     process_guid: &[u8],
@@ -184,6 +191,7 @@ async fn change_desired_lrp(
         return Ok(Updated {
             before,
             after: None,
+            first: Vec::new(),
             surplus: BTreeMap::new(),
             switched,
         });
@@ -213,10 +221,18 @@ async fn change_desired_lrp(
         Err(StoreError::Unreadable { .. }) => None,
         read => read?,
     };
+    let old = before.scheduling.instances;
+    let first = match &after {
+        Some(after) if after.scheduling.instances > old => {
+            instances::insert_batch(&mut writer, process_guid, old).await?
+        }
+        Some(_) | None => None,
+    };
     writer.commit().await?;
     Ok(Updated {
         before,
         after,
+        first: first.map(|(rows, _)| rows).unwrap_or_default(),
         surplus,
         switched,
     })

@@ -57,6 +57,36 @@ async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String)
         .error()
 }
 
+/// Goal: a fault between an update and the instances that it adds leaves no acknowledged update
+/// without them, for convergence to find. Method: the database refuses the instances.
+#[tokio::test]
+async fn update_whose_instances_cannot_be_created_changes_nothing() {
+    let server = Server::empty(Kind::Sqlite).await;
+    desire(&server, lrp("guid")).await;
+    let before = get(&server, "guid").await;
+    let there = server.texts(INSTANCES).await;
+    let refuse = "CREATE TRIGGER refused BEFORE INSERT ON actual_lrps BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    server.sql(refuse).await;
+    let more = proto::DesiredLrpUpdate {
+        instances: Some(before.instances + 2),
+        ..Default::default()
+    };
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(more.clone()),
+    };
+    let (kind, _) = server
+        .call("/v1/desired_lrp/update", &request)
+        .await
+        .error();
+    assert_eq!(kind, Type::UnknownError);
+    assert_eq!(get(&server, "guid").await, before);
+    server.sql("DROP TRIGGER refused").await;
+    update(&server, "guid", more).await;
+    let after = server.texts(INSTANCES).await;
+    assert_eq!(after.len(), there.len() + 2);
+}
+
 on_each_database!(desired_lrp_is_read_back_with_the_fields_that_the_host_sets);
 async fn desired_lrp_is_read_back_with_the_fields_that_the_host_sets(kind: Kind) {
     let server = Server::empty(kind).await;

@@ -106,14 +106,26 @@ async fn create_locked(
     Ok(batch.map(|(rows, until)| (publish_created(service, rows, trace_id), until)))
 }
 
-/// Creates one batch; returns its rows and the index after it, or `None` if there are enough
-/// instances.
 async fn create_batch(
     service: &Service,
     process_guid: &[u8],
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer().await?;
+    let batch = insert_batch(&mut writer, process_guid, first).await?;
+    if batch.is_some() {
+        writer.commit().await?;
+    }
+    Ok(batch)
+}
+
+/// Inserts one batch; returns its rows and the index after it, or `None` if there are enough
+/// instances.
+pub(super) async fn insert_batch(
+    writer: &mut Writer,
+    process_guid: &[u8],
+    first: i32,
+) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let Some(desired) = writer.wanted(process_guid).await? else {
         return Ok(None);
     };
@@ -124,8 +136,7 @@ async fn create_batch(
     if first >= end {
         return Ok(None);
     }
-    let rows = insert(&mut writer, &desired, first..end).await?;
-    writer.commit().await?;
+    let rows = insert(writer, &desired, first..end).await?;
     Ok(Some((rows, end)))
 }
 
