@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
 use tokio::sync::Mutex;
 
 use crate::harness::database::{Kind, TestDatabase};
@@ -160,22 +161,26 @@ impl AttackedDiego {
         assert_eq!(desired, Ok(()), "{guid}");
     }
 
-    /// Cancels a task and deletes it.
+    /// Cancels a task, unless it has failed with its cell, and deletes it.
     pub async fn delete_task(&self, guid: &str) {
-        for path in [
-            "/v1/tasks/cancel",
-            "/v1/tasks/resolving",
-            "/v1/tasks/delete",
-        ] {
-            let request = proto::TaskGuidRequest {
-                task_guid: guid.into(),
-            };
-            let done = self
-                .home
-                .submit::<proto::TaskLifecycleResponse>(path, &request)
-                .await;
-            assert_eq!(done, Ok(()), "{path} {guid}");
+        let cancelled = self.change_task("/v1/tasks/cancel", guid).await;
+        let kind = cancelled.as_ref().map_err(|error| error.r#type());
+        assert!(
+            matches!(kind, Ok(()) | Err(Type::InvalidStateTransition)),
+            "{guid}: {cancelled:?}"
+        );
+        for path in ["/v1/tasks/resolving", "/v1/tasks/delete"] {
+            assert_eq!(self.change_task(path, guid).await, Ok(()), "{path} {guid}");
         }
+    }
+
+    async fn change_task(&self, path: &str, guid: &str) -> Result<(), proto::Error> {
+        let request = proto::TaskGuidRequest {
+            task_guid: guid.into(),
+        };
+        self.home
+            .submit::<proto::TaskLifecycleResponse>(path, &request)
+            .await
     }
 }
 
