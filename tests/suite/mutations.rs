@@ -166,7 +166,7 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "        super::same_schema(dialect, name, found, &plan.table)?;",
+                "        super::same_schema(dialect, &plan.table.name, found, &plan.table)?;",
                 "        let _ = found;",
             ),
             ("    state::write_version(tx, job.to, job.to).await?;", ""),

@@ -448,6 +448,20 @@ impl Database {
         self.begin(Purpose::WriteRelaxed).await
     }
 
+    /// Moves what SQLite's write-ahead log has into the file, so that a commit that must not take
+    /// long does not have to. Others read and write meanwhile.
+    ///
+    /// # Errors
+    /// The log or the file cannot be read or written.
+    pub async fn checkpoint(&self) -> Result<(), SqlError> {
+        if let Pools::Sqlite { writer_relaxed, .. } = &self.0.pools {
+            sqlx::raw_sql("PRAGMA wal_checkpoint(PASSIVE)")
+                .execute(writer_relaxed)
+                .await?;
+        }
+        Ok(())
+    }
+
     /// Runs in a task of its own, which completes even if the caller is cancelled: the drivers
     /// treat a connection whose `BEGIN` was abandoned halfway as one without a transaction.
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {

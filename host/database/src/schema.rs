@@ -13,6 +13,8 @@ mod portable;
 mod postgres;
 mod sqlite;
 
+use std::collections::BTreeMap;
+
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 use sea_query::{
     Alias, ColumnDef, Expr, Index as IndexQuery, MysqlQueryBuilder, PostgresQueryBuilder,
@@ -22,8 +24,8 @@ use sea_query::{
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
 
 pub use attached::{
-    AttachedObject, Relation, TableOptions, attached, belongings, missing_rights, options,
-    options_beside, relation,
+    AttachedObject, Relation, Replacement, TableOptions, attached, belongings, missing_rights,
+    options, options_beside, relation,
 };
 pub use difference::{differences, serves};
 pub use mysql::{at_once, rename_tables};
@@ -38,7 +40,7 @@ pub struct ReadBackError {
 }
 
 /// A table as the database describes it, normalised so that equivalent declarations compare equal.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PhysicalTable {
     /// In the order of the definition.
     pub columns: Vec<PhysicalColumn>,
@@ -422,13 +424,24 @@ pub async fn read_back(
     tx: &mut Transaction,
     table: &str,
 ) -> Result<Option<PhysicalTable>, ReadBackError> {
+    Ok(read_back_all(tx, &[table]).await?.remove(table))
+}
+
+/// Reads the definitions of those of some tables that exist.
+///
+/// # Errors
+/// If a query fails; the error names the tables.
+pub async fn read_back_all(
+    tx: &mut Transaction,
+    tables: &[&str],
+) -> Result<BTreeMap<String, PhysicalTable>, ReadBackError> {
     let found = match tx.dialect() {
-        Dialect::Sqlite => sqlite::read(tx, table).await,
-        Dialect::Postgres => postgres::read(tx, table).await,
-        Dialect::Mysql => mysql::read(tx, table).await,
+        Dialect::Sqlite => sqlite::read(tx, tables).await,
+        Dialect::Postgres => postgres::read(tx, tables).await,
+        Dialect::Mysql => mysql::read(tx, tables).await,
     };
     found.map_err(|source| ReadBackError {
-        table: table.to_owned(),
+        table: tables.join(", "),
         source,
     })
 }

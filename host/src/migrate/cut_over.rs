@@ -93,18 +93,29 @@ pub(super) async fn cut_over(
     context.progress.enter("cut-over", job.describe(), None);
     match context.database.dialect() {
         Dialect::Sqlite | Dialect::Postgres => {
-            at_once(context, fence, job).await?;
-            // What follows must not do the above again.
-            patiently(context, || complete(context, fence)).await
+            let phase = at_once(context, fence, job).await?;
+            if phase.awaits_completion() {
+                // What follows must not do the above again.
+                patiently(context, || complete(context, fence)).await?;
+            }
+            Ok(())
         }
         Dialect::Mysql => marked(context, fence, job).await,
     }
 }
 
-async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
+/// Returns the phase that follows.
+async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, MigrateError> {
     let mut tx = fence.begin_change().await?;
     let dialect = tx.dialect();
-    let belongings = belongings(&mut tx, job).await?;
+    // While the replaced tables have their names.
+    let copies: Vec<_> = job
+        .plans
+        .iter()
+        .filter_map(|plan| plan.replacement(&job.lens, job.to))
+        .collect();
+    let belongings = schema::belongings(&mut tx, &copies).await;
+    let belongings = belongings.about("what belongs to the replaced tables")?;
     for name in replaced(&job.lens, &job.plans) {
         let table = &job.lens.source.tables[&name];
         run(
@@ -115,7 +126,12 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
         .await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
-    for plan in &job.plans {
+    let changed: Vec<_> = job
+        .plans
+        .iter()
+        .filter(|plan| plan.strategy != Strategy::Untouched)
+        .collect();
+    for plan in &changed {
         let name = &plan.table.name;
         let statements = match plan.strategy {
             Strategy::Untouched => continue,
@@ -129,42 +145,29 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migr
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
         run(&mut tx, name, statements).await?;
-        let found = schema::read_back(&mut tx, name).await?;
-        super::same_schema(dialect, name, found, &plan.table)?;
+    }
+    let names: Vec<_> = changed.iter().map(|plan| &*plan.table.name).collect();
+    let mut found = schema::read_back_all(&mut tx, &names).await?;
+    for plan in changed {
+        let found = found.remove(&plan.table.name);
+        super::same_schema(dialect, &plan.table.name, found, &plan.table)?;
     }
     run(&mut tx, "what belongs to the replaced tables", belongings).await?;
-    record(context, &mut tx, job, Phase::CleaningUp).await?;
+    let phase = record(context, &mut tx, job, Phase::CleaningUp).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
-    Ok(())
+    Ok(phase)
 }
 
-/// The statements that give the copies what belongs to the tables that they replace; read while
-/// these have their names.
-async fn belongings(tx: &mut Transaction, job: &Job) -> Result<Vec<String>, MigrateError> {
-    let mut statements = Vec::new();
-    for plan in job
-        .plans
-        .iter()
-        .filter(|plan| plan.strategy == Strategy::Copy)
-    {
-        let Some(replaced) = plan.replaces(&job.lens) else {
-            continue;
-        };
-        let of_table = schema::belongings(tx, replaced, &plan.table, &plan.staged(job.to)).await;
-        statements.extend(of_table.about("what belongs to the replaced tables")?);
-    }
-    Ok(statements)
-}
-
+/// All at once: clients wait for each answer of the database.
 async fn run(
     tx: &mut Transaction,
     table: &str,
     statements: Vec<String>,
 ) -> Result<(), MigrateError> {
-    for statement in statements {
-        tx.execute(sql(statement)).await.about(table)?;
+    if !statements.is_empty() {
+        tx.execute(sql(statements.join(";\n"))).await.about(table)?;
     }
     Ok(())
 }
@@ -428,14 +431,14 @@ async fn created(
     Ok(statements::table_and_indexes(work.dialect, plan, &options))
 }
 
-/// Writes the version and the history, which are true from now on, and the phase that follows; it
-/// is another one if units are in quarantine.
+/// Writes the version and the history, which are true from now on, and the phase that follows,
+/// which is another one if units are in quarantine. Returns it.
 async fn record(
     context: &Context,
     tx: &mut Transaction,
     job: &Job,
     phase: Phase,
-) -> Result<(), MigrateError> {
+) -> Result<Phase, MigrateError> {
     for (step, leg) in job.lens.steps().zip(job.lens.legs()) {
         let manifest = step.manifest();
         let ran = Ran {
@@ -465,7 +468,8 @@ async fn record(
         token: job.token,
         phase,
     };
-    state::write_underway(tx, &underway).await
+    state::write_underway(tx, &underway).await?;
+    Ok(phase)
 }
 
 /// Removes what a finished migration replaced. Safe to repeat; runs only once the version is

@@ -96,12 +96,10 @@ impl Target<'_> {
         &mut self,
         lens: &Lens,
         plan: &TablePlan,
-        staged: &str,
+        to: DataVersion,
     ) -> Result<Vec<String>, SqlError> {
-        match (self, plan.replaces(lens)) {
-            (Self::Here(tx, _), Some(replaced)) => {
-                schema::belongings(tx, replaced, &plan.table, staged).await
-            }
+        match (self, plan.replacement(lens, to)) {
+            (Self::Here(tx, _), Some(replacement)) => schema::belongings(tx, &[replacement]).await,
             _ => Ok(Vec::new()),
         }
     }
@@ -220,7 +218,7 @@ async fn cut_over(
                 statements::table_and_indexes(dialect, plan, &options)
             }
             Strategy::Copy => {
-                let statements = target.belongings(lens, plan, &staged).await.about(name)?;
+                let statements = target.belongings(lens, plan, to).await.about(name)?;
                 belongings.push(LayoutChange {
                     step: LayoutStep::CutOver,
                     table: Some(name.clone()),

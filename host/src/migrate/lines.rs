@@ -49,17 +49,15 @@ impl LinePair {
     ) -> Result<Self, MigrateError> {
         let at = state::current_of(&found::read(tx).await?);
         let declared = Self::declared(context, tx).await?;
-        let mut additions = BTreeMap::new();
-        for name in declared
-            .ran
-            .at(at)
-            .into_iter()
-            .flat_map(|layout| layout.tables.keys())
-        {
-            if let Some(found) = schema::read_back(tx, name).await? {
-                additions.insert(name.clone(), declared.additions(tx, name, &found));
-            }
-        }
+        let tables = declared.ran.at(at).map(|layout| layout.tables.keys());
+        let tables: Vec<_> = tables.into_iter().flatten().map(String::as_str).collect();
+        let found = schema::read_back_all(tx, &tables).await?.into_iter();
+        let mut additions: BTreeMap<_, _> = found
+            .map(|(name, found)| {
+                let added = declared.additions(tx, &name, &found);
+                (name, added)
+            })
+            .collect();
         additions.retain(|_, added| *added != Additions::default());
         let manifests = || {
             context

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::catch_up::Meanwhile;
@@ -85,6 +86,15 @@ impl Online {
     /// As [`super::run`].
     pub async fn catch_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
         steps::catch_up(context, fence, &self.job, Meanwhile::Call).await
+    }
+
+    /// Does ahead what the cut-over would make clients wait for.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn prepare_cut_over(&self, context: &Context) -> Result<(), MigrateError> {
+        let done = context.database.checkpoint().await;
+        Ok(done.about("the log of the database")?)
     }
 
     /// A catch-up while lists wait for the cut-over. It cannot be paused.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bbs_database::schema::{self, ColumnChange};
+use bbs_database::schema::{self, ColumnChange, Replacement};
 use bbs_database::{Dialect, ServerKind, SqlError};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{Leg, Way};
@@ -164,6 +164,21 @@ impl TablePlan {
         };
         let same = Some(&self.table.name).filter(|name| lens.source.tables.contains_key(*name));
         same.or_else(renamed).map(String::as_str)
+    }
+
+    /// What a copy replaces in a migration to this version.
+    pub(super) fn replacement<'a>(
+        &'a self,
+        lens: &Lens,
+        to: DataVersion,
+    ) -> Option<Replacement<'a>> {
+        let replaced = self.replaces(lens);
+        let replaced = replaced.filter(|_| self.strategy == Strategy::Copy)?;
+        Some(Replacement {
+            replaced,
+            table: &self.table,
+            staged: self.staged(to),
+        })
     }
 
     /// The tables of the source beside which it is created, those that its rows come from first.

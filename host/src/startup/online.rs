@@ -154,6 +154,7 @@ impl Prepared {
         let mut times_behind = 0;
         loop {
             online.catch_up(context, fence).await?;
+            online.prepare_cut_over(context).await?;
             let pending = store.pending_switch().await;
             // Again, so that little is left while all clients wait.
             online.catch_up_soon(context, fence).await?;

@@ -134,21 +134,31 @@ pub async fn options_beside(
     Ok(options)
 }
 
-/// The statements that give `staged`, once it has the name of its table, what belongs to the one
-/// that it replaces: owner, privileges, comments, publications. Elsewhere than on PostgreSQL these
-/// belong to the name of a table.
+/// A table that will replace another one.
+#[derive(Debug)]
+pub struct Replacement<'a> {
+    /// The name of the other one.
+    pub replaced: &'a str,
+    pub table: &'a Table,
+    /// The name that the table has until then.
+    pub staged: String,
+}
+
+/// The statements that give each table, once it has its name, what belongs to the one that it
+/// replaces: owner, privileges, comments, publications. Elsewhere than on PostgreSQL these belong
+/// to the name of a table.
 ///
 /// # Errors
 /// If a query fails.
 pub async fn belongings(
     tx: &mut Transaction,
-    replaced: &str,
-    table: &Table,
-    staged: &str,
+    replacements: &[Replacement<'_>],
 ) -> Result<Vec<String>, SqlError> {
     match tx.dialect() {
-        Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
-        Dialect::Postgres => postgres::belongings(tx, replaced, table, staged).await,
+        Dialect::Postgres if !replacements.is_empty() => {
+            postgres::belongings(tx, replacements).await
+        }
+        Dialect::Sqlite | Dialect::Mysql | Dialect::Postgres => Ok(Vec::new()),
     }
 }
 

@@ -2,6 +2,8 @@
 //! Index names are local to their table, and every DDL statement implicitly commits the transaction
 //! that it runs in.
 
+use std::collections::BTreeMap;
+
 use bbs_lens::layout::schema::ColumnType;
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
@@ -76,8 +78,18 @@ pub(super) fn text_literal(text: &str) -> String {
 
 pub(super) async fn read(
     tx: &mut Transaction,
-    table: &str,
-) -> Result<Option<PhysicalTable>, SqlError> {
+    tables: &[&str],
+) -> Result<BTreeMap<String, PhysicalTable>, SqlError> {
+    let mut all = BTreeMap::new();
+    for table in tables {
+        if let Some(found) = read_table(tx, table).await? {
+            all.insert((*table).to_owned(), found);
+        }
+    }
+    Ok(all)
+}
+
+async fn read_table(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
     let mut columns = Vec::new();
     for row in tx.fetch(sql(COLUMNS).bind(table)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());

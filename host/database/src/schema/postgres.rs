@@ -1,23 +1,30 @@
 //! PostgreSQL: definitions come from the system catalog, since the information schema does not
 //! describe indexes; only those of the current schema. All long text types are `TEXT`.
 
+use std::collections::BTreeMap;
+
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Table};
+use sea_query::Value;
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
-use crate::{Dialect, SqlError, Transaction, sql};
+use crate::{Dialect, Sql, SqlError, Transaction, of_few_lengths, sql};
 
-/// Returns the table's object id.
 pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
+     (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
+
+/// Of the tables with these names, the object ids.
+const TABLES: &str = "SELECT oid::bigint, relname::text FROM pg_catalog.pg_class WHERE relname IN (?) AND relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
 const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \
      pg_catalog.pg_get_expr(d.adbin, d.adrelid), CASE WHEN a.attgenerated <> '' THEN 'GENERATED' \
      WHEN a.attidentity <> '' THEN 'IDENTITY' \
      WHEN a.attcollation <> (SELECT y.typcollation FROM pg_catalog.pg_type y WHERE y.oid = a.atttypid) THEN 'COLLATE' \
-     WHEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%' THEN 'SERIAL' END \
+     WHEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%' THEN 'SERIAL' END, \
+     a.attrelid::bigint \
      FROM pg_catalog.pg_attribute a \
      LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
-     WHERE a.attrelid = CAST(? AS bigint)::oid AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum";
+     WHERE a.attrelid IN (?) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum";
 
 /// Marks an index that is invalid or more than a list of columns in place of its columns, so that
 /// it equals none of a layout. The index of a unique or exclusion constraint belongs to that.
@@ -26,11 +33,14 @@ const INDEXES: &str = "SELECT c.relname::text, CASE WHEN NOT i.indisvalid THEN '
      OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod \
      WHERE o.oid = i.indclass[k.n - 1] AND o.opcdefault AND m.amname = 'btree') \
      THEN pg_catalog.pg_get_indexdef(i.indexrelid) \
-     ELSE pg_catalog.pg_get_indexdef(i.indexrelid, k.n, false) END, i.indisunique, i.indisprimary \
+     ELSE pg_catalog.pg_get_indexdef(i.indexrelid, k.n, false) END, i.indisunique, i.indisprimary, \
+     i.indrelid::bigint \
      FROM pg_catalog.pg_index i JOIN pg_catalog.pg_class c ON c.oid = i.indexrelid \
      CROSS JOIN LATERAL generate_series(1, i.indnkeyatts::int) AS k(n) \
-     WHERE i.indrelid = CAST(? AS bigint)::oid AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint x \
-     WHERE x.conindid = i.indexrelid AND x.contype IN ('u', 'x')) ORDER BY c.relname, k.n";
+     WHERE i.indrelid IN (?) AND NOT EXISTS (SELECT 1 FROM pg_catalog.pg_constraint x \
+     WHERE x.conindid = i.indexrelid AND x.contype IN ('u', 'x')) ORDER BY i.indrelid, c.relname, k.n";
+
+const OID: &str = "CAST(? AS bigint)::oid";
 
 const BOOLEAN: &str = "BOOLEAN";
 const TEXT: &str = "TEXT";
@@ -107,23 +117,34 @@ pub(super) fn alter_column(table: &str, column: &Column) -> String {
     )
 }
 
+/// In three queries, however many tables there are: clients may wait for them.
 pub(super) async fn read(
     tx: &mut Transaction,
-    table: &str,
-) -> Result<Option<PhysicalTable>, SqlError> {
-    let Some(row) = tx.fetch_optional(sql(EXISTS).bind(table)).await? else {
-        return Ok(None);
-    };
-    let oid = row.integer(0)?.unwrap_or_default();
-    let mut columns = Vec::new();
-    for row in tx.fetch(sql(COLUMNS).bind(oid)).await? {
+    tables: &[&str],
+) -> Result<BTreeMap<String, PhysicalTable>, SqlError> {
+    // An empty list is no SQL.
+    if tables.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let mut names = BTreeMap::new();
+    for row in tx.fetch(of_list(TABLES, "?", tables)).await? {
+        let name = row.text(1)?.unwrap_or_default().to_owned();
+        names.insert(row.integer(0)?.unwrap_or_default(), name);
+    }
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let oids: Vec<i64> = names.keys().copied().collect();
+    let mut found: BTreeMap<i64, PhysicalTable> = BTreeMap::new();
+    for row in tx.fetch(of_list(COLUMNS, OID, &oids)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());
         let default = row
             .text(3)?
             .and_then(|default| canonical_default(&kind, default));
         let name = row.text(0)?.unwrap_or_default().to_owned();
         let special = row.text(4)?.map(str::to_owned);
-        columns.push(PhysicalColumn {
+        let table = found.entry(row.integer(5)?.unwrap_or_default());
+        table.or_default().columns.push(PhysicalColumn {
             name,
             kind,
             nullable: row.flag(2)? != Some(true),
@@ -131,26 +152,32 @@ pub(super) async fn read(
             special,
         });
     }
-    let mut primary_key = Vec::new();
-    let mut indexes = Vec::new();
-    for row in tx.fetch(sql(INDEXES).bind(oid)).await? {
+    for row in tx.fetch(of_list(INDEXES, OID, &oids)).await? {
         let column = unquoted(row.text(1)?.unwrap_or_default());
+        let table = found.entry(row.integer(4)?.unwrap_or_default());
+        let table = table.or_default();
         if row.flag(3)? == Some(true) {
-            primary_key.push(column);
+            table.primary_key.push(column);
         } else {
             add_to_index(
-                &mut indexes,
+                &mut table.indexes,
                 row.text(0)?.unwrap_or_default(),
                 &column,
                 row.flag(2)? == Some(true),
             );
         }
     }
-    Ok(Some(PhysicalTable {
-        columns,
-        primary_key,
-        indexes,
-    }))
+    let of_name = |(oid, name)| (name, found.remove(&oid).unwrap_or_default());
+    Ok(names.into_iter().map(of_name).collect())
+}
+
+/// A query with these values in its one list.
+fn of_list<T: Clone + Into<Value>>(query: &str, placeholder: &str, values: &[T]) -> Sql {
+    let values = of_few_lengths(values.to_vec());
+    let list = format!("({})", vec![placeholder; values.len()].join(", "));
+    values
+        .into_iter()
+        .fold(sql(query.replace("(?)", &list)), Sql::bind)
 }
 
 /// The catalog quotes identifiers that are not plain names.

@@ -1,9 +1,7 @@
 //! PostgreSQL: what depends on a table is in `pg_depend`, whatever its kind, so that a kind that a
 //! newer server brings is found as well. The queries are in files of their own.
 
-use bbs_lens::layout::schema::Table;
-
-use super::{AttachedObject, Relation, TableOptions, text};
+use super::{AttachedObject, Relation, Replacement, TableOptions, text};
 use crate::schema::names::key_name;
 use crate::{SqlError, Transaction, sql};
 
@@ -64,23 +62,27 @@ pub(super) async fn options(
 
 pub(super) async fn belongings(
     tx: &mut Transaction,
-    replaced: &str,
-    table: &Table,
-    staged: &str,
+    replacements: &[Replacement<'_>],
 ) -> Result<Vec<String>, SqlError> {
-    let key = key_name(&table.name);
+    let pairs: Vec<_> = (0..replacements.len())
+        .map(|number| format!("({number}, ?, ?, ?)"))
+        .collect();
+    let pairs = pairs.join(", ");
+    let mut query = sql(format!(
+        "WITH pairs (number, replaced, staged, name) AS (VALUES {pairs}), {BELONGINGS}"
+    ));
+    for replacement in replacements {
+        query = query
+            .bind(replacement.replaced)
+            .bind(replacement.staged.as_str())
+            .bind(replacement.table.name.as_str());
+    }
     let mut statements = Vec::new();
-    for row in tx
-        .fetch(
-            sql(BELONGINGS)
-                .bind(replaced)
-                .bind(staged)
-                .bind(table.name.as_str()),
-        )
-        .await?
-    {
+    for row in tx.fetch(query).await? {
+        let number = row.integer(2)?.unwrap_or_default();
+        let table = replacements[usize::try_from(number).unwrap_or_default()].table;
         if row.text(1)?.is_none_or(|index| {
-            index == key || table.indexes.iter().any(|known| known.name == index)
+            index == key_name(&table.name) || table.indexes.iter().any(|known| known.name == index)
         }) {
             statements.push(text(&row, 0)?);
         }
