@@ -8,6 +8,7 @@ mod concurrency;
 mod contention;
 mod crashes;
 mod damage;
+mod domains;
 pub(crate) mod evacuation;
 mod framing;
 mod list_snapshots;

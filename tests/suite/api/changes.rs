@@ -1,8 +1,9 @@
-//! Calls that change desired LRPs, their unclaimed instances, and domains.
+//! Calls that change desired LRPs and their unclaimed instances.
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 
+use super::domains::upsert;
 use super::{desire, get, guids, list, lrp, remove, routes, tag};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::layouts::on_each_layout;
@@ -634,75 +635,6 @@ async fn invalid_requests_are_rejected_by_each_method(kind: Kind) {
     assert_eq!(
         get(&server, "guid").await.modification_tag.unwrap().index,
         0
-    );
-}
-
-async fn upsert(server: &Server, domain: &[u8], ttl: u32) -> crate::harness::server::Reply {
-    server
-        .call(
-            "/v1/domains/upsert",
-            &proto::UpsertDomainRequest {
-                domain: domain.to_vec(),
-                ttl,
-            },
-        )
-        .await
-}
-
-async fn domains(server: &Server) -> Vec<String> {
-    let answer: proto::DomainsResponse = server.post("/v1/domains/list", []).await.message();
-    answer
-        .domains
-        .into_iter()
-        .map(|domain| String::from_utf8(domain).unwrap())
-        .collect()
-}
-
-on_each_layout!(domain_is_fresh_until_its_ttl_expires);
-async fn domain_is_fresh_until_its_ttl_expires(kind: Kind) {
-    const SECOND: i64 = 1_000_000_000;
-    let server = Server::empty(kind).await;
-    for (domain, ttl) in [("short", 10), ("long", 20), ("ever", 0), ("ever", 0)] {
-        assert_eq!(
-            upsert(&server, domain.as_bytes(), ttl)
-                .await
-                .message::<proto::UpsertDomainResponse>()
-                .error,
-            None
-        );
-    }
-    assert_eq!(domains(&server).await, ["ever", "long", "short"]);
-    server.clock.set(NOW_NS + 10 * SECOND - SECOND / 2 - 1);
-    assert_eq!(domains(&server).await, ["ever", "long", "short"]);
-    server.clock.set(NOW_NS + 10 * SECOND - SECOND / 2);
-    assert_eq!(domains(&server).await, ["ever", "long"]);
-    upsert(&server, b"short", 1).await;
-    assert_eq!(domains(&server).await, ["ever", "long", "short"]);
-    upsert(&server, b"ever", 1).await;
-    server.clock.set(NOW_NS + 100 * SECOND);
-    assert_eq!(domains(&server).await, Vec::<String>::new());
-    assert_eq!(
-        server
-            .texts("SELECT domain FROM domains ORDER BY domain")
-            .await,
-        ["ever", "long", "short"]
-    );
-}
-
-on_each_layout!(domain_that_the_column_cannot_hold_is_rejected);
-async fn domain_that_the_column_cannot_hold_is_rejected(kind: Kind) {
-    let server = Server::empty(kind).await;
-    assert_eq!(upsert(&server, b"\xff", 1).await.error(), invalid_request());
-    assert_eq!(
-        upsert(&server, "d".repeat(256).as_bytes(), 1).await.error(),
-        invalid_request()
-    );
-    assert_eq!(
-        upsert(&server, "d".repeat(255).as_bytes(), u32::MAX)
-            .await
-            .message::<proto::UpsertDomainResponse>()
-            .error,
-        None
     );
 }
 
