@@ -9,13 +9,15 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, S
 use super::group_commit::GroupCommit;
 use super::{Pools, SqlError};
 
-/// A third of them for each kind of call that keeps its reader (`store.rs` of the host), and each
-/// version of the default modules has one.
-const READERS: u32 = 16;
+/// A third of them for each kind of call that keeps its reader (`store.rs` of the host), so that
+/// each version of the default modules has one that is kept for it, and the oldest several.
+const READERS: u32 = 24;
+/// In KiB. The system has the file in memory as well.
+const READER_CACHE: &str = "-1024";
 /// Rows that the connection's thread buffers ahead of the reader; a full buffer costs a thread
 /// switch.
 const ROWS_AHEAD: usize = 512;
-/// In KiB; SQLite expects a negative number for that unit. The writer of a migration alternates
+/// In KiB, for which SQLite expects a negative number. The writer of a migration alternates
 /// between two large tables.
 const WRITER_CACHE: &str = "-32768";
 /// Pages of write-ahead log between checkpoints: 32 MiB. Each checkpoint waits for the disk.
@@ -60,7 +62,12 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     let writer_relaxed = pool().max_connections(1).connect_with(relaxed).await?;
     let readers = pool()
         .max_connections(READERS)
-        .connect_with(options.create_if_missing(false).read_only(true))
+        .connect_with(
+            options
+                .create_if_missing(false)
+                .read_only(true)
+                .pragma("cache_size", READER_CACHE),
+        )
         .await?;
     Ok(Pools::Sqlite {
         readers,
@@ -86,5 +93,37 @@ fn protect(path: &Path) {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
         bbs_files::make_private(Path::new(&name));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{Address, Database, sql};
+
+    #[tokio::test]
+    async fn checkpoint_moves_the_log_into_the_file_beside_a_reader() {
+        const BYTES: i64 = 1_000_000;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bbs.db");
+        let database = Database::open(&Address::Sqlite(path.clone()))
+            .await
+            .unwrap();
+        let mut tx = database.write_relaxed().await.unwrap();
+        for statement in [
+            "CREATE TABLE t (body BLOB)".to_owned(),
+            format!("INSERT INTO t VALUES (zeroblob({BYTES}))"),
+        ] {
+            tx.execute(sql(statement)).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let file_holds_all = || std::fs::metadata(&path).unwrap().len() > BYTES.unsigned_abs();
+        assert!(!file_holds_all());
+        let mut reader = database.read().await.unwrap();
+        let length = sql("SELECT LENGTH(body) FROM t");
+        reader.fetch(length.clone()).await.unwrap();
+        database.checkpoint().await.unwrap();
+        assert!(file_holds_all());
+        let rows = reader.fetch(length).await.unwrap();
+        assert_eq!(rows[0].integer(0).unwrap(), Some(BYTES));
     }
 }

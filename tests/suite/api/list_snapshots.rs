@@ -27,7 +27,7 @@ const PLACES: [&str; 2] = ["aa-moves", "zz-moves"];
 /// Shorter than a list may wait for its client, and so often that the whole list takes too long.
 const PAUSE: Duration = Duration::from_secs(4);
 /// Lists of several pages that SQLite reads at once.
-const KEPT: usize = 5;
+const KEPT: usize = 8;
 /// Every list of desired LRPs and of instances, of every version.
 const LISTS: [&str; 15] = [
     "v0.9/desired_lrps/list",

@@ -630,11 +630,11 @@ async fn failed_container_update_does_not_affect_the_others(kind: Kind) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn desire_succeeds_when_some_instances_cannot_be_created() {
+async fn desire_and_update_succeed_when_later_instances_cannot_be_created() {
     let (server, neighbours) = with_neighbours(Kind::Sqlite).await;
     server
         .sql(
-            "CREATE TRIGGER too_many BEFORE INSERT ON actual_lrps WHEN NEW.instance_index >= 500 \
+            "CREATE TRIGGER too_many BEFORE INSERT ON actual_lrps WHEN NEW.instance_index IN (500, 1001) \
              BEGIN SELECT RAISE(ABORT, 'no more'); END",
         )
         .await;
@@ -651,10 +651,10 @@ async fn desire_succeeds_when_some_instances_cannot_be_created() {
         neighbours.auctioneer.take_requests()[0].body[0]["indices"],
         asked(0, 500)
     );
-    traced(&server, UPDATE, &scaling(600)).await;
+    traced(&server, UPDATE, &scaling(1002)).await;
     assert_eq!(
         neighbours.auctioneer.take_requests()[0].body[0]["indices"],
-        asked(0, 0)
+        asked(501, 1001)
     );
     server.sql("DROP TRIGGER too_many").await;
     traced(&server, UPDATE, &scaling(500)).await;

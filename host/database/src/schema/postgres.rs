@@ -9,7 +9,7 @@ use sea_query::Value;
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::{Dialect, Sql, SqlError, Transaction, of_few_lengths, sql};
 
-pub(super) const EXISTS: &str = "SELECT oid::bigint FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
+pub(super) const EXISTS: &str = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
 /// Of the tables with these names, the object ids.
@@ -167,8 +167,10 @@ pub(super) async fn read(
             );
         }
     }
-    let of_name = |(oid, name)| (name, found.remove(&oid).unwrap_or_default());
-    Ok(names.into_iter().map(of_name).collect())
+    let tables = names
+        .into_iter()
+        .map(|(oid, name)| (name, found.remove(&oid).unwrap_or_default()));
+    Ok(tables.collect())
 }
 
 /// A query with these values in its one list.
