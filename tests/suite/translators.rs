@@ -363,10 +363,11 @@ async fn list_larger_than_a_translators_memory_is_served(kind: Kind) {
 
 on_each_database!(more_clients_than_translator_instances_are_all_served);
 async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
+    const CLIENTS: usize = 40;
     let options = Options {
         kind,
         translators: translators(),
-        page_units: Some(1),
+        page_units: Some(4),
         ..Options::default()
     };
     let server = Arc::new(Server::start(options).await);
@@ -374,7 +375,7 @@ async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
         desire_native(&server, &format!("guid-{number}"), "domain").await;
     }
     let mut clients = tokio::task::JoinSet::new();
-    for number in 0..60 {
+    for number in 0..CLIENTS {
         let server = Arc::clone(&server);
         clients.spawn(async move {
             assert_eq!(
@@ -387,7 +388,7 @@ async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
     while let Some(listed) = clients.join_next().await {
         assert!(listed.unwrap() >= 4);
     }
-    assert_eq!(list_native(&server).await.len(), 63);
+    assert_eq!(list_native(&server).await.len(), 3 + CLIENTS);
 }
 
 on_each_database!(version_is_read_from_path_or_header);
