@@ -407,7 +407,7 @@ pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
 pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError> {
     let statement = match tx.dialect() {
         Dialect::Sqlite => sqlite::EXISTS,
-        Dialect::Postgres => postgres::EXISTS,
+        Dialect::Postgres => postgres::TABLES,
         Dialect::Mysql => mysql::EXISTS,
     };
     Ok(tx
@@ -436,14 +436,31 @@ pub async fn read_back_all(
     tables: &[&str],
 ) -> Result<BTreeMap<String, PhysicalTable>, ReadBackError> {
     let found = match tx.dialect() {
-        Dialect::Sqlite => sqlite::read(tx, tables).await,
         Dialect::Postgres => postgres::read(tx, tables).await,
-        Dialect::Mysql => mysql::read(tx, tables).await,
+        Dialect::Sqlite | Dialect::Mysql => read_each(tx, tables).await,
     };
     found.map_err(|source| ReadBackError {
         table: tables.join(", "),
         source,
     })
+}
+
+async fn read_each(
+    tx: &mut Transaction,
+    tables: &[&str],
+) -> Result<BTreeMap<String, PhysicalTable>, SqlError> {
+    let mut all = BTreeMap::new();
+    for table in tables {
+        let found = if tx.dialect() == Dialect::Sqlite {
+            sqlite::read(tx, table).await?
+        } else {
+            mysql::read(tx, table).await?
+        };
+        if let Some(found) = found {
+            all.insert((*table).to_owned(), found);
+        }
+    }
+    Ok(all)
 }
 
 /// Groups rows of (index, column), which arrive ordered by index, into indexes.

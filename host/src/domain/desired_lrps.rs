@@ -59,17 +59,28 @@ pub async fn desire(
         first => first?,
     };
     service.publish_desired_lrp(None, Some(lrp), trace_id);
-    let mut created = instances::publish_created(service, first, trace_id);
+    let created = instances::publish_created(service, first, trace_id);
     drop(lock);
-    if info.instances > instances::BATCH_SIZE {
-        let more =
-            instances::create(service, &info.process_guid, instances::BATCH_SIZE, trace_id).await;
-        created.extend(more);
-    }
-    if info.instances > 0 {
-        request_auctions(service, &info, created, trace_id).await;
-    }
+    start_instances(service, &info, 0, created, trace_id).await;
     Ok(())
+}
+
+/// Creates the instances after the first batch of those from index `from` on, and requests auctions
+/// of all. `created` are those of the first batch.
+async fn start_instances(
+    service: &Service,
+    info: &SchedulingInfo,
+    from: i32,
+    mut created: Vec<i32>,
+    trace_id: &TraceId,
+) {
+    let next = from.saturating_add(instances::BATCH_SIZE);
+    if info.instances > next {
+        created.extend(instances::create(service, &info.process_guid, next, trace_id).await);
+    }
+    if info.instances > from {
+        request_auctions(service, info, created, trace_id).await;
+    }
 }
 
 /// Whether managed instances of a new desired LRP may exist already. Usually none do; but a
@@ -135,20 +146,13 @@ pub async fn update(
     service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
     let begun = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
     let running = instances::publish_removed(service, surplus, trace_id);
-    let mut created = instances::publish_created(service, first, trace_id);
+    let created = instances::publish_created(service, first, trace_id);
     let old = before.scheduling.instances;
-    let more = after.scheduling.instances.saturating_sub(old);
     drop(lock);
     if let Some(begun) = begun {
         lrp_updates::finish(service, &after, begun, trace_id).await;
     }
-    if more > instances::BATCH_SIZE {
-        let from = old + instances::BATCH_SIZE;
-        created.extend(instances::create(service, process_guid, from, trace_id).await);
-    }
-    if more > 0 {
-        request_auctions(service, &after.scheduling, created, trace_id).await;
-    }
+    start_instances(service, &after.scheduling, old, created, trace_id).await;
     stops::submit(service, running, trace_id);
     push::spawn(service, &before, &after, update, trace_id);
     Ok(())

@@ -126,12 +126,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         .await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
-    let changed: Vec<_> = job
-        .plans
-        .iter()
-        .filter(|plan| plan.strategy != Strategy::Untouched)
-        .collect();
-    for plan in &changed {
+    for plan in &job.plans {
         let name = &plan.table.name;
         let statements = match plan.strategy {
             Strategy::Untouched => continue,
@@ -146,6 +141,10 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         };
         run(&mut tx, name, statements).await?;
     }
+    let plans = job.plans.iter();
+    let changed: Vec<_> = plans
+        .filter(|plan| plan.strategy != Strategy::Untouched)
+        .collect();
     let names: Vec<_> = changed.iter().map(|plan| &*plan.table.name).collect();
     let mut found = schema::read_back_all(&mut tx, &names).await?;
     for plan in changed {

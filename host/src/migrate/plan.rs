@@ -166,7 +166,7 @@ impl TablePlan {
         same.or_else(renamed).map(String::as_str)
     }
 
-    /// What a copy replaces in a migration to this version.
+    /// The replacement of another table by this one in a migration to this version, if it is copied.
     pub(super) fn replacement<'a>(
         &'a self,
         lens: &Lens,

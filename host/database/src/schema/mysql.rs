@@ -2,8 +2,6 @@
 //! Index names are local to their table, and every DDL statement implicitly commits the transaction
 //! that it runs in.
 
-use std::collections::BTreeMap;
-
 use bbs_lens::layout::schema::ColumnType;
 
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
@@ -78,18 +76,8 @@ pub(super) fn text_literal(text: &str) -> String {
 
 pub(super) async fn read(
     tx: &mut Transaction,
-    tables: &[&str],
-) -> Result<BTreeMap<String, PhysicalTable>, SqlError> {
-    let mut all = BTreeMap::new();
-    for table in tables {
-        if let Some(found) = read_table(tx, table).await? {
-            all.insert((*table).to_owned(), found);
-        }
-    }
-    Ok(all)
-}
-
-async fn read_table(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
+    table: &str,
+) -> Result<Option<PhysicalTable>, SqlError> {
     let mut columns = Vec::new();
     for row in tx.fetch(sql(COLUMNS).bind(table)).await? {
         let kind = canonical_type(row.text(1)?.unwrap_or_default());

@@ -9,11 +9,8 @@ use sea_query::Value;
 use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::{Dialect, Sql, SqlError, Transaction, of_few_lengths, sql};
 
-pub(super) const EXISTS: &str = "SELECT 1 FROM pg_catalog.pg_class WHERE relname = ? AND relnamespace = \
-     (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
-
-/// Of the tables with these names, the object ids.
-const TABLES: &str = "SELECT oid::bigint, relname::text FROM pg_catalog.pg_class WHERE relname IN (?) AND relnamespace = \
+/// The object ids and names of those of some tables that exist.
+pub(super) const TABLES: &str = "SELECT oid::bigint, relname::text FROM pg_catalog.pg_class WHERE relname IN (?) AND relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
 const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \

@@ -1,8 +1,6 @@
 //! SQLite: column types are affinities without lengths. All text types are `TEXT` and all integers
 //! `BIGINT`, so widening is never needed.
 
-use std::collections::BTreeMap;
-
 use bbs_lens::layout::schema::ColumnType;
 use bbs_lens::layout::values::Encoding;
 
@@ -25,18 +23,8 @@ pub(super) fn type_name(kind: ColumnType) -> &'static str {
 
 pub(super) async fn read(
     tx: &mut Transaction,
-    tables: &[&str],
-) -> Result<BTreeMap<String, PhysicalTable>, SqlError> {
-    let mut all = BTreeMap::new();
-    for table in tables {
-        if let Some(found) = read_table(tx, table).await? {
-            all.insert((*table).to_owned(), found);
-        }
-    }
-    Ok(all)
-}
-
-async fn read_table(tx: &mut Transaction, table: &str) -> Result<Option<PhysicalTable>, SqlError> {
+    table: &str,
+) -> Result<Option<PhysicalTable>, SqlError> {
     let columns = "SELECT name, type, \"notnull\", dflt_value, pk, hidden FROM pragma_table_xinfo(?) ORDER BY cid";
     let rows = tx.fetch(sql(columns).bind(table)).await?;
     if rows.is_empty() {
