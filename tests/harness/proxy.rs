@@ -27,10 +27,10 @@ struct ProxyState {
     /// Whether bytes are held back.
     stalled: Mutex<bool>,
     resumed: Condvar,
-    /// Bytes to the targets that were held back so far.
+    /// Bytes that were held back so far, in either direction.
     held: AtomicU64,
     rewrite: Rewrite,
-    /// Connections by which these bytes were sent stay when [`Proxy::keep_only`] cuts the others.
+    /// Connections by which these bytes were sent stay when [`Proxy::keep_only_recognised`] cuts the others.
     kept: &'static [u8],
     /// Whether only those are left, and no new connection is accepted.
     keeps_only: AtomicBool,
@@ -143,7 +143,8 @@ impl Proxy {
         *self.state.stalled() = true;
     }
 
-    /// Bytes to the targets that were held back so far.
+    /// Bytes that were held back so far, in either direction: the server of MySQL's protocol speaks
+    /// first.
     pub fn held(&self) -> u64 {
         self.state.held.load(Ordering::SeqCst)
     }
@@ -209,18 +210,18 @@ impl ProxyState {
         self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks while the proxy is stalled.
-    fn wait_while_stalled(&self) {
+    /// Blocks while the proxy is stalled, and counts bytes that it holds back.
+    fn hold(&self, bytes: usize) {
+        if *self.stalled() {
+            self.held.fetch_add(bytes as u64, Ordering::SeqCst);
+        }
         let resumed = self.resumed.wait_while(self.stalled(), |stalled| *stalled);
         drop(resumed.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Counts bytes to the target; returns whether they may still be forwarded.
     fn passes(&self, bytes: usize) -> bool {
-        if *self.stalled() {
-            self.held.fetch_add(bytes as u64, Ordering::SeqCst);
-        }
-        self.wait_while_stalled();
+        self.hold(bytes);
         let mut sent = self.sent();
         *sent += bytes as u64;
         self.has_sent.notify_all();
@@ -281,7 +282,7 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
             |bytes| {
                 (away.rewrite.to_client)(sent, bytes);
                 sent += bytes.len();
-                away.wait_while_stalled();
+                away.hold(bytes.len());
                 Passage::Passes
             },
             &away,

@@ -22,8 +22,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 /// signal, and the lock has to be released before that. Some 200,000 rows take 7 s.
 const ROTATION: Duration = Duration::from_secs(10);
 
-/// Longest time that looking for an incomplete rotation takes once the host has to end at once. bpm
-/// kills a process 2 s after SIGQUIT.
+/// Longest time that the database has to say whether a rotation is complete, or to finish a
+/// takeover. One that does not answer must not keep the lock until bpm kills the process, or until
+/// the lock expires.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// The same once the host has to end at once: bpm kills a process 2 s after SIGQUIT.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
 /// Longest time that requests in flight may take after the first request to end. Diego's BBS gives
@@ -35,54 +39,70 @@ pub(super) fn request_drain(config: &Config) -> Duration {
 /// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes
 /// too long. An incomplete rotation is no failure: the next start continues it. Until then the old
 /// keys are in use, which is logged.
+///
+/// # Errors
+/// The fence is lost.
 pub(super) async fn finish_rotation(
     prepared: &Prepared,
     fence: &Fence,
     shutdown: &Shutdown,
 ) -> Result<(), StartupError> {
-    let finished = tokio::select! {
-        finished = try_to_finish_rotation(prepared, fence) => finished,
-        () = shutdown.reach(2) => Ok(()),
-    };
-    match finished {
-        Err(error) if is_lost(&error) => return Err(error),
-        // The next start finishes the migration first.
-        Ok(()) | Err(StartupError::MigrationUnderWay) => {}
-        Err(error) => warn_of_failure(&error),
+    let mut found = look(prepared, shutdown).await;
+    if found.is_some() && !prepared.throttle.settings().paused {
+        tracing::info!(
+            name: "encryptor.finishing",
+            "a key rotation is in progress; this host ends when it is complete, or after {ROTATION:?}"
+        );
+        let rotated = tokio::select! {
+            rotated = prepared.rotate(fence) => rotated.map(drop),
+            () = tokio::time::sleep(ROTATION) => Ok(()),
+            () = shutdown.reach(2) => Ok(()),
+        };
+        match rotated {
+            Err(error) if is_lost(&error) => return Err(error),
+            // The next start finishes the migration first.
+            Ok(()) | Err(StartupError::MigrationUnderWay) => {}
+            Err(error) => warn_of_failure(&error),
+        }
+        found = look(prepared, shutdown).await;
     }
-    let is_urgent = async {
-        shutdown.reach(2).await;
-        tokio::time::sleep(LAST_LOOK).await;
-    };
-    let found = tokio::select! {
-        found = prepared.unfinished_rotation() => found,
-        () = is_urgent => return Ok(()),
-    };
-    match found {
-        Ok(None) => {}
-        Ok(Some(Unfinished { labels, rewritten })) => tracing::warn!(
+    if let Some(Unfinished { labels, rewritten }) = found {
+        tracing::warn!(
             name: "encryptor.unfinished",
             keep = ?labels,
             rewritten,
             "the key rotation is not complete: keep these keys in `encryption_keys`. The next start continues it, or \
              `bbs keys rotate`; `bbs keys verify --label LABEL` succeeds once a key may be removed"
-        ),
-        Err(error) => warn_of_failure(&error.into()),
+        );
     }
     Ok(())
 }
 
-async fn try_to_finish_rotation(prepared: &Prepared, fence: &Fence) -> Result<(), StartupError> {
-    if prepared.unfinished_rotation().await?.is_none() || prepared.throttle.settings().paused {
-        return Ok(());
-    }
-    tracing::info!(
-        name: "encryptor.finishing",
-        "a key rotation is in progress; this host ends when it is complete, or after {ROTATION:?}"
-    );
-    tokio::select! {
-        rotated = prepared.rotate(fence) => rotated.map(drop),
-        () = tokio::time::sleep(ROTATION) => Ok(()),
+/// The rotation that is not complete. `None`, and a warning, if the database does not answer.
+async fn look(prepared: &Prepared, shutdown: &Shutdown) -> Option<Unfinished> {
+    let is_urgent = async {
+        shutdown.reach(2).await;
+        tokio::time::sleep(LAST_LOOK).await;
+    };
+    let found = tokio::select! {
+        found = prepared.unfinished_rotation() => Some(found),
+        () = tokio::time::sleep(LOOK) => None,
+        () = is_urgent => None,
+    };
+    match found {
+        Some(Ok(found)) => found,
+        Some(Err(error)) => {
+            warn_of_failure(&error.into());
+            None
+        }
+        None => {
+            tracing::warn!(
+                name: "encryptor.unknown",
+                "the database does not say in time whether a key rotation is complete: keep all keys in \
+                 `encryption_keys` until `bbs keys verify --label LABEL` succeeds"
+            );
+            None
+        }
     }
 }
 
@@ -102,8 +122,20 @@ pub(super) fn rolls_back_to(prepared: &Prepared, shutdown: &Shutdown) -> Option<
         .filter(|_| permitted)
 }
 
-/// The result of a host that ends at once before it serves: a failure if it had to take the
-/// database back.
+/// Returns once a takeover has to end: at the second request, or soon after the first if the
+/// database need not be taken back.
+pub(super) async fn ends_the_takeover(prepared: &Prepared, shutdown: &Shutdown) {
+    shutdown.reach(1).await;
+    match rolls_back_to(prepared, shutdown) {
+        Some(_) => shutdown.reach(2).await,
+        None => tokio::select! {
+            () = tokio::time::sleep(LOOK) => {}
+            () = shutdown.reach(2) => {}
+        },
+    }
+}
+
+/// The result of a host that ends before it serves: a failure if it had to take the database back.
 pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), StartupError> {
     rolls_back_to(prepared, shutdown)
         .map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))

@@ -78,8 +78,9 @@ impl MasterStage<'_> {
         let work = async {
             let fence = tokio::select! {
                 fence = take_over(prepared) => fence?,
-                // A database that does not answer must not keep the lock from the next master.
-                () = shutdown.reach(2) => return drain::cut_short(prepared, shutdown),
+                () = drain::ends_the_takeover(prepared, shutdown) => {
+                    return drain::cut_short(prepared, shutdown);
+                }
             };
             tokio::select! {
                 outcome = work_and_serve(prepared, reloads, front, &fence, address, announce) => outcome?,

@@ -153,6 +153,17 @@ on_each_server!(sigquit_during_the_takeover_releases_the_lock_while_the_database
 async fn sigquit_during_the_takeover_releases_the_lock_while_the_database_does_not_answer(
     kind: Kind,
 ) {
+    lock_is_released_after_a_signal_during_the_takeover(kind, "-QUIT").await;
+}
+
+on_each_server!(sigterm_during_the_takeover_releases_the_lock_while_the_database_does_not_answer);
+async fn sigterm_during_the_takeover_releases_the_lock_while_the_database_does_not_answer(
+    kind: Kind,
+) {
+    lock_is_released_after_a_signal_during_the_takeover(kind, "-TERM").await;
+}
+
+async fn lock_is_released_after_a_signal_during_the_takeover(kind: Kind, signal: &str) {
     let (proxy, deployment) = through_a_proxy(kind);
     deployment.locket.grant_to("another");
     let mut command = deployment.command();
@@ -172,7 +183,7 @@ async fn sigquit_during_the_takeover_releases_the_lock_while_the_database_does_n
     .await;
     until(|| proxy.held() > 0).await;
     let sent = std::process::Command::new("kill")
-        .args(["-QUIT", &host.id().to_string()])
+        .args([signal, &host.id().to_string()])
         .status()
         .unwrap();
     assert!(sent.success());
