@@ -4,7 +4,9 @@ use bbs::testing::database::schema::{self, ColumnChange, PhysicalTable};
 use bbs::testing::database::{Database, Dialect, sql};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
-use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on_each_server};
+use crate::harness::database::{
+    Kind, TestDatabase, execute, on_each_database, on_each_server, texts,
+};
 use crate::harness::on_each::on_each_mysql;
 
 fn column(name: &str, kind: ColumnType, nullable: bool, default: Option<Literal>) -> Column {
@@ -199,8 +201,9 @@ async fn replacement_table_takes_over_table_index_and_key_names(kind: Kind) {
             .map(|(from, to)| (from.into(), to.into()));
         run(&database, [schema::rename_tables(&pairs)]).await;
     } else {
-        run(&database, schema::set_aside(dialect, &table, "sample__1")).await;
-        run(&database, schema::take_place(dialect, &table, "sample__2")).await;
+        let mut renames = schema::set_aside(dialect, &table, "sample__1");
+        renames.extend(schema::take_place(dialect, &table, "sample__2"));
+        execute(&database, &renames.join(";\n")).await;
     }
     assert_eq!(differences(&database, "sample", &table).await, NONE);
     assert_eq!(found(&database, "sample__2").await, None);
@@ -208,9 +211,67 @@ async fn replacement_table_takes_over_table_index_and_key_names(kind: Kind) {
     if kind == Kind::Postgres {
         let keys = "SELECT conrelid::regclass::text || ' ' || conname FROM pg_constraint \
                     WHERE contype = 'p' AND conname LIKE 'sample%' ORDER BY 1";
-        let keys = crate::harness::database::texts(&database, keys).await;
+        let keys = texts(&database, keys).await;
         assert_eq!(keys, ["sample sample_pkey", "sample__1 sample__1_pkey"]);
     }
+}
+
+/// The page at which an index of SQLite begins.
+async fn root(database: &Database, index: &str) -> Vec<String> {
+    let query = format!("SELECT rootpage || '' FROM sqlite_schema WHERE name = '{index}'");
+    texts(database, &query).await
+}
+
+/// Replaces the sample's table as a cut-over does, with these indexes made ahead.
+async fn replace_sample(database: &Database, ahead: &[Index]) {
+    let dialect = database.dialect();
+    let table = sample();
+    let mut statements = vec![schema::create_table(dialect, &table, "sample__2")];
+    statements.extend(schema::index_ahead(dialect, &table, "sample__2", ahead));
+    run(database, statements).await;
+    let mut renames = schema::set_aside(dialect, &table, "sample__1");
+    renames.extend(schema::take_place(dialect, &table, "sample__2"));
+    execute(database, &renames.join(";\n")).await;
+    assert_eq!(differences(database, "sample", &table).await, NONE);
+    assert_eq!(texts(database, "PRAGMA integrity_check").await, ["ok"]);
+}
+
+#[tokio::test]
+async fn sqlite_keeps_the_content_of_indexes_that_it_renames() {
+    let test = TestDatabase::new(Kind::Sqlite);
+    let database = test.open().await;
+    run(&database, creation(Dialect::Sqlite, &sample())).await;
+    let original = root(&database, "sample_flag_idx").await;
+    assert_eq!(original.len(), 1);
+    replace_sample(&database, &sample().indexes).await;
+    assert_eq!(root(&database, "sample_flag_idx__1").await, original);
+    // Pages in use are not given to other indexes.
+    assert_eq!(root(&database, "sample_flag_idx").await.len(), 1);
+    execute(
+        &database,
+        "INSERT INTO sample (guid, place, flag) VALUES ('g', 1, 0)",
+    )
+    .await;
+    let guids = "SELECT guid FROM sample INDEXED BY sample_flag_idx WHERE flag = 0";
+    assert_eq!(texts(&database, guids).await, ["g"]);
+    execute(&database, "DROP TABLE sample__1").await;
+    assert_eq!(texts(&database, "PRAGMA integrity_check").await, ["ok"]);
+}
+
+/// Goal: an index that an operator declared under the name of one of the layout's has its text and
+/// content together; the copy has the layout's indexes, also those that were not made ahead.
+#[tokio::test]
+async fn sqlite_drops_other_indexes_and_creates_missing_ones() {
+    let test = TestDatabase::new(Kind::Sqlite);
+    let database = test.open().await;
+    let table = schema::create_table(Dialect::Sqlite, &sample(), "sample");
+    let other = "CREATE INDEX sample_flag_idx ON sample (guid, place)";
+    run(&database, [table, other.to_owned()]).await;
+    replace_sample(&database, &sample().indexes[..1]).await;
+    assert_eq!(
+        root(&database, "sample_flag_idx__1").await,
+        Vec::<String>::new()
+    );
 }
 
 on_each_server!(widening_alters_the_column_in_place);

@@ -17,8 +17,8 @@ use std::collections::BTreeMap;
 
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 use sea_query::{
-    Alias, ColumnDef, Expr, Index as IndexQuery, MysqlQueryBuilder, PostgresQueryBuilder,
-    SchemaStatementBuilder, SqliteQueryBuilder, Table as TableQuery,
+    Alias, ColumnDef, Expr, Index as IndexQuery, IndexCreateStatement, MysqlQueryBuilder,
+    PostgresQueryBuilder, SchemaStatementBuilder, SqliteQueryBuilder, Table as TableQuery,
 };
 
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
@@ -318,12 +318,23 @@ pub fn holds_all_rows(dialect: Dialect, table: &Table, index: &Index) -> bool {
 
 /// `CREATE INDEX`, not unique.
 pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
+    written(dialect, &index_on(table, index))
+}
+
+/// `CREATE INDEX IF NOT EXISTS` on SQLite.
+fn create_missing_index(table: &str, index: &Index) -> String {
+    index_on(table, index)
+        .if_not_exists()
+        .to_string(SqliteQueryBuilder)
+}
+
+fn index_on(table: &str, index: &Index) -> IndexCreateStatement {
     let mut query = IndexQuery::create();
     query.name(&index.name).table(Alias::new(table));
     for column in &index.columns {
         query.col(Alias::new(column));
     }
-    written(dialect, &query)
+    query
 }
 
 /// `DROP INDEX`. Fails if the index does not exist on MySQL only, which has no `IF EXISTS` here.

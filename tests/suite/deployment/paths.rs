@@ -39,7 +39,8 @@ async fn served_from(deployment: &Deployment, working: &std::path::Path) -> Stri
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_are_found_in_the_working_directory_without_a_warning() {
     let deployment = with_relative_paths();
-    let working = tempfile::tempdir().unwrap();
+    // In the deployment's file system, since files are moved.
+    let working = tempfile::tempdir_in(deployment.path("config")).unwrap();
     std::fs::rename(deployment.certs(), working.path().join("certs")).unwrap();
     // The other certificates of the sample have absolute paths into the folder that was moved.
     std::os::unix::fs::symlink(

@@ -6,37 +6,35 @@
 use bbs_lens::layout::schema::{Index, Sealing, Table};
 
 use super::postgres::identifier;
-use super::{create_index, drop_index, rename_table};
+use super::{create_index, create_missing_index, drop_index, quoted, rename_table};
 use crate::Dialect;
 
 /// PostgreSQL silently truncates longer names.
 const LONGEST_NAME: usize = 63;
 const KEY_SUFFIX: &str = "_pkey";
 
-/// Creates the indexes of a staged table before the cut-over where the database allows it: on
-/// PostgreSQL under temporary names.
+/// Creates the indexes of a staged table before the cut-over: on SQLite and PostgreSQL under
+/// temporary names.
 pub fn index_ahead(
     dialect: Dialect,
     table: &Table,
     staged: &str,
     missing: &[Index],
 ) -> Vec<String> {
-    match dialect {
-        Dialect::Sqlite => Vec::new(),
-        Dialect::Mysql => missing
-            .iter()
-            .map(|index| create_index(dialect, staged, index))
-            .collect(),
-        Dialect::Postgres => {
-            let waiting = |index: &Index| Index {
-                name: waiting(&index.name, table, staged),
-                ..index.clone()
-            };
-            missing
-                .iter()
-                .map(|index| create_index(dialect, staged, &waiting(index)))
-                .collect()
+    let created = missing.iter().map(|index| match dialect {
+        Dialect::Mysql => create_index(dialect, staged, index),
+        Dialect::Sqlite | Dialect::Postgres => {
+            create_index(dialect, staged, &waiting_index(index, table, staged))
         }
+    });
+    created.collect()
+}
+
+/// An index under its temporary name.
+fn waiting_index(index: &Index, table: &Table, staged: &str) -> Index {
+    Index {
+        name: waiting(&index.name, table, staged),
+        ..index.clone()
     }
 }
 
@@ -65,43 +63,77 @@ pub fn waiting(index: &str, table: &Table, staged: &str) -> String {
 /// for the catalog rows of its indexes, so a transaction that renamed an index first and then locks
 /// the table would deadlock with it.
 pub fn set_aside(dialect: Dialect, table: &Table, aside: &str) -> Vec<String> {
-    let renamed = rename_table(dialect, &table.name, aside);
+    let mut statements = vec![rename_table(dialect, &table.name, aside)];
     let indexes = table.indexes.iter();
     match dialect {
-        Dialect::Sqlite | Dialect::Mysql => {
-            let dropped = indexes.map(|index| drop_index(dialect, &table.name, &index.name));
-            dropped.chain([renamed]).collect()
+        Dialect::Mysql => {}
+        Dialect::Sqlite => {
+            let pairs = indexes.clone();
+            let pairs = pairs.map(|index| (index.clone(), waiting_index(index, table, aside)));
+            statements.extend(rename_indexes_of_sqlite(aside, pairs));
+            statements.extend(indexes.map(|index| drop_index(dialect, aside, &index.name)));
         }
         Dialect::Postgres => {
-            let indexes =
-                indexes.map(|index| rename_index(&index.name, &waiting(&index.name, table, aside)));
-            let key = rename_index(&key_name(&table.name), &key_name(aside));
-            [renamed].into_iter().chain(indexes).chain([key]).collect()
+            statements.extend(
+                indexes.map(|index| rename_index(&index.name, &waiting(&index.name, table, aside))),
+            );
+            statements.push(rename_index(&key_name(&table.name), &key_name(aside)));
         }
     }
+    statements
 }
 
 /// Renames a staged table and its indexes to their final names. Not for MySQL, which renames all
 /// tables in one statement.
 pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> {
     let mut statements = vec![rename_table(dialect, staged, &table.name)];
+    let indexes = table.indexes.iter();
     match dialect {
-        Dialect::Sqlite | Dialect::Mysql => {
-            statements.extend(
-                table
-                    .indexes
-                    .iter()
-                    .map(|index| create_index(dialect, &table.name, index)),
-            );
+        Dialect::Mysql => {}
+        Dialect::Sqlite => {
+            let pairs = indexes.clone();
+            let pairs = pairs.map(|index| (waiting_index(index, table, staged), index.clone()));
+            statements.extend(rename_indexes_of_sqlite(&table.name, pairs));
+            statements.extend(indexes.map(|index| create_missing_index(&table.name, index)));
         }
         Dialect::Postgres => {
-            let names = table.indexes.iter().map(|index| index.name.as_str());
+            let names = indexes.map(|index| index.name.as_str());
             statements.extend(names.map(|name| rename_index(&waiting(name, table, staged), name)));
             statements.push(rename_index(&key_name(staged), &key_name(&table.name)));
             statements.extend(sealed_storage(table, &table.name, "EXTENDED"));
         }
     }
     statements
+}
+
+/// Renames indexes of a table that was renamed in the same transaction, from the first to the
+/// second of each pair. SQLite has no statement for that; its `ALTER TABLE` writes to
+/// `sqlite_schema`, and this does the same. `RESET` has this connection read the schema again;
+/// others do because the table was renamed.
+///
+/// An index that was declared in another way keeps its name, since its text would not fit its
+/// content; so does one whose new name is taken.
+fn rename_indexes_of_sqlite(
+    table: &str,
+    pairs: impl Iterator<Item = (Index, Index)>,
+) -> Vec<String> {
+    let mut changes: Vec<_> = pairs
+        .map(|(from, to)| {
+            let of = |index| quoted(&create_index(Dialect::Sqlite, table, index));
+            let (old, new) = (of(&from), of(&to));
+            let (from, to) = (quoted(&from.name), quoted(&to.name));
+            format!(
+                "UPDATE sqlite_schema SET name = {to}, sql = {new} \
+                 WHERE type = 'index' AND name = {from} AND sql = {old} \
+                 AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = {to})"
+            )
+        })
+        .collect();
+    if !changes.is_empty() {
+        changes.insert(0, "PRAGMA writable_schema = ON".into());
+        changes.push("PRAGMA writable_schema = RESET".into());
+    }
+    changes
 }
 
 /// Prepares a staged table for the copy: disables PostgreSQL's compression of sealed columns, since
@@ -188,21 +220,30 @@ mod tests {
     }
 
     #[test]
-    fn sqlite_creates_indexes_after_the_rename_and_mysql_before() {
-        let dropped = set_aside(Dialect::Sqlite, &apps(), "apps__1");
+    fn sqlite_changes_its_schema_only_for_tables_with_indexes() {
+        let retired = set_aside(Dialect::Sqlite, &apps(), "apps__1");
+        assert_eq!(retired[0], r#"ALTER TABLE "apps" RENAME TO "apps__1""#);
+        assert_eq!(retired[1], "PRAGMA writable_schema = ON");
+        assert!(
+            retired[2].starts_with(
+                r#"UPDATE sqlite_schema SET name = 'apps_idx__1', sql = 'CREATE INDEX "apps_idx__1" ON "apps__1" ("domain")' WHERE"#
+            ),
+            "{}",
+            retired[2]
+        );
         assert_eq!(
-            dropped,
+            retired[3..],
             [
+                "PRAGMA writable_schema = RESET",
                 r#"DROP INDEX IF EXISTS "apps_idx""#,
-                r#"ALTER TABLE "apps" RENAME TO "apps__1""#
             ]
         );
-        let created = take_place(Dialect::Sqlite, &apps(), "apps__2");
-        assert_eq!(
-            created[1],
-            r#"CREATE INDEX "apps_idx" ON "apps" ("domain")"#
-        );
-        assert!(index_ahead(Dialect::Sqlite, &apps(), "apps__2", &apps().indexes).is_empty());
+        let unindexed = take_place(Dialect::Sqlite, &Table::new("apps"), "apps__2");
+        assert_eq!(unindexed, [r#"ALTER TABLE "apps__2" RENAME TO "apps""#]);
+    }
+
+    #[test]
+    fn mysql_creates_indexes_ahead_under_their_names() {
         let ahead = index_ahead(Dialect::Mysql, &apps(), "apps__2", &apps().indexes);
         assert_eq!(ahead, ["CREATE INDEX `apps_idx` ON `apps__2` (`domain`)"]);
     }
