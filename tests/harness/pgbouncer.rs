@@ -49,10 +49,14 @@ fn find() -> PathBuf {
     program("pgbouncer", &["/usr/sbin".into()], "pgbouncer")
 }
 
-fn initialise(folder: &Path, _: AsUser<'_>) {
-    std::fs::create_dir(folder.join("data")).expect("the new folder can be written");
+fn initialise(folder: &Path, as_user: AsUser<'_>) {
+    let data = folder.join("data");
+    let mut made = Command::new("mkdir");
+    // The guard, which removes the folder, runs as that user.
+    as_user(made.arg(&data));
+    output_of(&mut made);
     let users = format!("\"{USER}\" \"{PASSWORD}\"\n");
-    std::fs::write(folder.join("data/users"), users).expect("the new folder can be written");
+    std::fs::write(data.join("users"), users).expect("the new folder can be written");
 }
 
 /// Writes the configuration too, which names the port.

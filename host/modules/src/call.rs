@@ -11,7 +11,7 @@ use super::text::ModuleText;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     #[error(
-        "it ran longer than {limit:?} and was stopped; look for a loop that does not end on this input"
+        "it computed for longer than {limit:?} and was stopped; look for a loop that does not end on this input"
     )]
     Overrun { limit: Duration },
     #[error(

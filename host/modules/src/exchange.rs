@@ -4,7 +4,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -27,8 +27,9 @@ struct ExchangeState {
 #[derive(Clone, Copy)]
 pub(super) struct Slice {
     pub(super) end: Instant,
-    /// When the call has used up its time, if the slice does not end before.
-    pub(super) call_end: Instant,
+    /// When the call has used up its time, by the clock of calls of the slice's thread, if the slice
+    /// does not end before.
+    pub(super) call_end: Duration,
 }
 
 impl Exchange {

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use wasmtime::{ResourceLimiter, Store};
+use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
 
 use super::call::CallError;
 use super::exchange::Exchange;
 use super::limits::Limits;
 use super::log::{LogBudget, ModuleLog};
 use super::memory::MemoryShare;
-use super::sandbox::{Sandbox, Ticking};
+use super::sandbox::{CallClock, Sandbox, Ticking};
 
 /// A component linked to the imports of its contract.
 pub(super) trait Linked: Send + Sync {
@@ -34,6 +34,8 @@ pub(super) struct InstanceState {
     refused_memory: Option<CallError>,
     /// That of the running call; never used by a call that does not wait.
     pub(super) exchange: Arc<Exchange>,
+    /// When a call that does not wait has used up its time, by the clock of calls of its thread.
+    call_end: Duration,
 }
 
 impl InstanceState {
@@ -44,6 +46,7 @@ impl InstanceState {
             memory,
             refused_memory: None,
             exchange: Arc::default(),
+            call_end: Duration::ZERO,
         }
     }
 }
@@ -81,7 +84,7 @@ impl ResourceLimiter for InstanceState {
     }
 }
 
-/// Resets the budgets of an instance for a call that is interrupted after `ticks` of the epoch.
+/// Resets the budgets of an instance for a call that is looked at after `ticks` of the epoch.
 pub(super) fn begin(store: &mut Store<InstanceState>, ticks: u64, answer_bytes: usize) {
     let state = store.data_mut();
     state.refused_memory = None;
@@ -133,9 +136,13 @@ impl<L: Linked> Instances<L> {
         self.sandbox.limits().instances
     }
 
-    /// The longest time of one call.
+    /// The longest time of one call, by [`Self::clock`].
     pub(super) fn call_time(&self) -> Duration {
         self.sandbox.limits().call_time
+    }
+
+    pub(super) fn clock(&self) -> &CallClock {
+        self.sandbox.clock()
     }
 
     /// The number of idle instances.
@@ -244,11 +251,7 @@ impl<L: LinkedBlocking> Instances<L> {
             Some(instance) => instance,
             None => self.start()?,
         };
-        begin(
-            &mut instance.store,
-            Sandbox::ticks(limits.call_time),
-            answer_bytes,
-        );
+        self.begin(&mut instance.store, answer_bytes);
         let answer = call(&instance.guest, &mut instance.store)
             .map_err(|error| self.call_failed(&instance.store, &error))?;
         let answer = accept(answer)?;
@@ -256,14 +259,25 @@ impl<L: LinkedBlocking> Instances<L> {
         Ok(answer)
     }
 
+    /// Begins a call that has its time from now on, on this thread.
+    fn begin(&self, store: &mut Store<InstanceState>, answer_bytes: usize) {
+        let time = self.call_time();
+        store.data_mut().call_end = self.clock().now() + time;
+        begin(store, Sandbox::ticks(time), answer_bytes);
+    }
+
     fn start(&self) -> Result<Instance<L::Guest>, CallError> {
         let mut store = self.store(MemoryShare::default());
-        let limits = self.sandbox.limits();
-        begin(
-            &mut store,
-            Sandbox::ticks(limits.call_time),
-            limits.answer_bytes,
-        );
+        let clock = self.clock().clone();
+        store.epoch_deadline_callback(move |store| {
+            let left = store.data().call_end.saturating_sub(clock.now());
+            Ok(if left.is_zero() {
+                UpdateDeadline::Interrupt
+            } else {
+                UpdateDeadline::Continue(Sandbox::ticks(left))
+            })
+        });
+        self.begin(&mut store, self.sandbox.limits().answer_bytes);
         let guest = self
             .linked
             .instantiate(&mut store)

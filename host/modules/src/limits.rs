@@ -19,7 +19,7 @@ pub struct Limits {
     pub stack_bytes: usize,
     /// Largest number of elements of one table.
     pub table_elements: usize,
-    /// Longest time of one call, not counting the time that a translator spends in `next`.
+    /// Most processor time of one call, not counting that of a translator's `next`.
     pub call_time: Duration,
     /// Largest total size of one call's result.
     pub answer_bytes: usize,

@@ -1,7 +1,6 @@
 //! A migration as a sandboxed component; the lens's [`Transform`] in production.
 
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
 
 use bbs_lens::layout::columns::{Batch, Outcome};
 use bbs_lens::layout::manifest::{Direction, Manifest};
@@ -120,7 +119,8 @@ impl Transform for MigrationModule {
         if self.manifest.accesses(direction).is_empty() {
             return Ok(Outcome::default());
         }
-        let began = Instant::now();
+        let clock = self.instances.clock();
+        let began = clock.now();
         let answer = self.instances.run(
             |guest, store| guest.apply(store, direction, run, batch),
             |answer| {
@@ -138,7 +138,7 @@ impl Transform for MigrationModule {
                 digest: self.digest.clone(),
                 direction,
                 is_slow: matches!(error, CallError::Overrun { .. })
-                    || began.elapsed() > self.instances.call_time() / 2,
+                    || clock.now() - began > self.instances.call_time() / 2,
                 reason: error.to_string(),
             })
     }

@@ -5,7 +5,7 @@
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use wasmtime::{Store, UpdateDeadline};
@@ -27,14 +27,12 @@ const SHORT_CALL: Duration = Duration::from_millis(10);
 /// used up.
 pub(super) fn interrupt_between_slices(store: &mut Store<InstanceState>, clock: CallClock) {
     store.epoch_deadline_callback(move |store| {
-        let slice = store.data().exchange.slice();
-        let now = clock.now();
-        Ok(match slice {
-            Some(Slice { call_end, .. }) if call_end <= now => {
+        Ok(match store.data().exchange.slice() {
+            Some(Slice { call_end, .. }) if call_end <= clock.now() => {
                 clock.count_overrun();
                 UpdateDeadline::Interrupt
             }
-            Some(Slice { end, .. }) if end <= now => UpdateDeadline::Yield(1),
+            Some(Slice { end, .. }) if end <= Instant::now() => UpdateDeadline::Yield(1),
             _ => UpdateDeadline::Continue(1),
         })
     });
@@ -51,7 +49,7 @@ pub(super) struct RunningGuest<'a, T> {
     guest: BoxFuture<'a, Result<T, CallError>>,
     exchange: Arc<Exchange>,
     sandbox: &'a Sandbox,
-    /// The time that the guest has computed, without its time in `next`.
+    /// The time that the guest has computed, by the clock of calls.
     ran: Duration,
 }
 
@@ -103,7 +101,7 @@ impl<'a, T> RunningGuest<'a, T> {
         let began = clock.now();
         let call_end = began + self.sandbox.limits().call_time.saturating_sub(self.ran);
         self.exchange.begin_slice(Slice {
-            end: began + SLICE,
+            end: Instant::now() + SLICE,
             call_end,
         });
         let progress = self.guest.as_mut().poll(cx);

@@ -183,7 +183,7 @@ impl Sandbox {
         self.ticker.ticking()
     }
 
-    /// The clock by which the calls of translators are limited; those of migrations are by ticks.
+    /// The clock by which calls are limited.
     pub(super) fn clock(&self) -> &CallClock {
         &self.clock
     }
@@ -211,7 +211,7 @@ impl Sandbox {
         &self.long_calls
     }
 
-    /// The number of epoch ticks after which a call of at most `time` is interrupted.
+    /// The number of epoch ticks after which a call of at most `time` is looked at.
     pub(super) fn ticks(time: Duration) -> u64 {
         // One more, because the first tick may be imminent.
         u64::try_from(time.as_nanos().div_ceil(TICK.as_nanos())).unwrap_or(u64::MAX - 1) + 1

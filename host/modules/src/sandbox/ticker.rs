@@ -4,13 +4,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
 
 /// Ticks without a call after which the thread sleeps until the next call. Waking it for each of
 /// many short calls would cost more than these ticks.
 const TICKS_AT_REST: u32 = 50;
 
-/// The clock of calls: the monotonic time, ahead by what was skipped. Clones are the same clock.
+/// The clock of calls: the processor time of the thread that runs one, ahead by what was skipped.
+/// So a machine that is busy with other work takes no time from a call. Clones are the same clock.
 #[derive(Clone, Default)]
 pub(crate) struct CallClock {
     skipped_ns: Arc<AtomicU64>,
@@ -18,8 +21,11 @@ pub(crate) struct CallClock {
 }
 
 impl CallClock {
-    pub(crate) fn now(&self) -> Instant {
-        Instant::now() + Duration::from_nanos(self.skipped_ns.load(Ordering::SeqCst))
+    /// The time of this thread; that of another one is unrelated.
+    pub(crate) fn now(&self) -> Duration {
+        let computed = Duration::try_from(clock_gettime(ClockId::ThreadCPUTime));
+        computed.expect("a clock of processor time starts at zero")
+            + Duration::from_nanos(self.skipped_ns.load(Ordering::SeqCst))
     }
 
     /// Counts a call that is interrupted because its time is used up.
@@ -155,6 +161,22 @@ mod tests {
             thread::yield_now();
         }
         while ticks.try_recv().is_ok() {}
+    }
+
+    #[test]
+    fn clock_counts_what_its_thread_computes_alone() {
+        let clock = CallClock::default();
+        let computed = Duration::from_millis(20);
+        let began = clock.now();
+        let other = clock.clone();
+        let thread = thread::spawn(move || {
+            let began = other.now();
+            while other.now() - began < computed {}
+        });
+        thread.join().expect("it only computes");
+        assert!(clock.now() - began < computed);
+        clock.skip(computed);
+        assert!(clock.now() - began >= computed);
     }
 
     #[test]
