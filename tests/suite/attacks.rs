@@ -8,7 +8,7 @@ mod files;
 mod migrations;
 mod peers;
 mod raw_sockets;
-mod records;
+pub(crate) mod records;
 mod registries;
 mod soak;
 mod subscribers;

@@ -35,6 +35,7 @@ mod dev;
 mod diego_changes;
 mod documented_schema;
 mod end_to_end;
+mod equal_guids;
 mod events;
 mod faults;
 mod fence;

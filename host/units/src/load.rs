@@ -216,7 +216,7 @@ struct Loading<'a> {
     bytes: u64,
     /// Keys of rows that were left out until the database has compared them with the units.
     unknown: HashSet<UnitKey>,
-    /// By the place of a listed unit, the key of its first row, if that is another one.
+    /// By the place of a listed unit, the key of its first row.
     spellings: BTreeMap<usize, UnitKey>,
 }
 
@@ -355,9 +355,7 @@ impl<'a> Loading<'a> {
                         let units = units.len();
                         return Err(RowsError::UnitsTooLarge { units, limit });
                     }
-                    if unit != units[place] {
-                        self.spellings.entry(place).or_insert(unit);
-                    }
+                    self.spellings.entry(place).or_insert(unit);
                 }
                 Membership::Unknown => drop(self.unknown.insert(unit)),
                 Membership::None => {}

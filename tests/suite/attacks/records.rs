@@ -1,58 +1,29 @@
 //! Records that a client may write: what the API accepts, every migration, check and list carries.
 
-use std::collections::BTreeSet;
-
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
-use bbs::testing::database::{Dialect, sql};
+use bbs::testing::database::sql;
 use bbs_lens::layout::schema::Sealing;
 
 use crate::api::actual_lrps::{instance, net_info};
 use crate::api::{lrp, tag};
-use crate::harness::database::{Kind, execute, on_each_server};
+use crate::harness::database::{Kind, execute};
 use crate::harness::host::{Host, Installation};
 use crate::harness::stored::Stored;
 use crate::harness::watch::Watch;
 use crate::harness::{fixture, modules};
 
-/// Every process guid.
-const ANY: &str = "";
 /// Before every migration that transforms actual LRPs but the first.
 const EARLY: u64 = 1_529_530_809;
 /// The newest version of the default catalog.
 const NEWEST: u64 = 1_795_000_010;
 /// The oldest version whose columns hold the largest records.
 const EARLIEST_LONG: u64 = 1_674_146_125;
-/// Before all of them.
-const EARLIEST: u64 = 1_528_928_964;
-
-/// Starts an instance.
-async fn begin(host: &Host, process_guid: &str, index: i32) {
-    let key = proto::ActualLrpKey {
-        process_guid: process_guid.into(),
-        index,
-        domain: b"domain".to_vec(),
-    };
-    let request = proto::StartActualLrpRequest {
-        actual_lrp_key: Some(key),
-        actual_lrp_instance_key: instance("cell"),
-        actual_lrp_net_info: net_info("cell"),
-        metric_tags: vec![proto::TextEntry {
-            key: b"app".to_vec(),
-            value: process_guid.into(),
-        }],
-        routable: Some(true),
-        ..Default::default()
-    };
-    let answer: proto::ActualLrpLifecycleResponse =
-        host.call("/v1/actual_lrps/start.r1", &request).await;
-    assert_eq!(answer.error, None, "{process_guid:?}");
-}
 
 /// The process guids, indices and metric tags of the instances of a process guid, as a host lists
 /// them.
-async fn instances(host: &Host, process_guid: &str) -> Vec<(String, i32, String)> {
+pub(crate) async fn instances(host: &Host, process_guid: &str) -> Vec<(String, i32, String)> {
     let request = proto::ActualLrPsRequest {
         process_guid: process_guid.into(),
         ..Default::default()
@@ -68,79 +39,6 @@ async fn instances(host: &Host, process_guid: &str) -> Vec<(String, i32, String)
     let mut listed: Vec<_> = listed.collect();
     listed.sort();
     listed
-}
-
-on_each_server!(instances_whose_guids_the_database_treats_as_equal_migrate);
-/// Goal: guids that a collation treats as equal block no migration, check or list. Method: cells
-/// start instances of guids that differ in case, trailing spaces and accents; the database is
-/// checked, migrated down, served through the lens, changed there, and migrated up while the host
-/// serves.
-async fn instances_whose_guids_the_database_treats_as_equal_migrate(kind: Kind) {
-    const GUIDS: [&str; 9] = [
-        "caseA",
-        "casea",
-        "CASEA",
-        "a",
-        "a ",
-        "A  ",
-        "cafe",
-        "caf\u{e9}",
-        "other",
-    ];
-    let installation = Installation::new(&modules::modules(), kind);
-    let host = installation.serve();
-    for (index, guid) in (0..).zip(GUIDS) {
-        begin(&host, guid, index).await;
-    }
-    let before = instances(&host, ANY).await;
-    let of_case_a = instances(&host, "CaseA").await.len();
-    assert_eq!(
-        (before.len(), of_case_a),
-        (
-            GUIDS.len(),
-            if kind.dialect() == Dialect::Mysql {
-                3
-            } else {
-                0
-            }
-        )
-    );
-    assert!(host.terminate().success());
-
-    for to in [EARLY, EARLIEST] {
-        installation.succeed(&["migrate", "down", "--to", &to.to_string()]);
-        installation.succeed(&["migrate", "plan", "--check"]);
-        let pinned = Installation::on(installation.database.clone(), &modules::modules())
-            .set("pin_data_version", to);
-        let host = pinned.serve();
-        assert_eq!(instances(&host, ANY).await, before, "at {to}");
-        assert_eq!(instances(&host, "CaseA").await.len(), of_case_a, "at {to}");
-        assert!(host.terminate().success());
-        installation.succeed(&["migrate", "up"]);
-        let host = installation.serve();
-        assert_eq!(instances(&host, ANY).await, before, "from {to}");
-        assert!(host.terminate().success());
-    }
-
-    installation.succeed(&["migrate", "down", "--to", &EARLY.to_string()]);
-    let online = Installation::on(installation.database.clone(), &modules::modules())
-        .set("migration_mode", "online")
-        .set("migration_units_per_second", 2);
-    let mut host = online.serve();
-    for (index, guid) in (100..).zip(GUIDS) {
-        begin(&host, guid, index).await;
-    }
-    host.wait_for_line(|line| line.contains("cut over"));
-    let after = instances(&host, ANY).await;
-    let expected = (0..)
-        .zip(GUIDS)
-        .chain((100..).zip(GUIDS))
-        .map(|(index, guid)| (guid.to_owned(), index, guid.to_owned()));
-    assert_eq!(
-        after.into_iter().collect::<BTreeSet<_>>(),
-        expected.collect()
-    );
-    assert!(host.terminate().success());
 }
 
 const TOO_LARGE: &str = "above the limit of 5242880; make them smaller";
