@@ -3,10 +3,8 @@
 use std::collections::BTreeSet;
 
 use bbs::testing::database::Dialect;
-use bbs_proto::models as proto;
 
-use crate::api::actual_lrps::{instance, net_info};
-use crate::attacks::records::instances;
+use crate::attacks::records::{instances, started};
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -18,27 +16,10 @@ const EARLY: u64 = 1_529_530_809;
 /// Before all of them.
 const EARLIEST: u64 = 1_528_928_964;
 
-/// Starts an instance.
+/// Starts an instance that is tagged with its guid.
 async fn begin(host: &Host, process_guid: &str, index: i32) {
-    let key = proto::ActualLrpKey {
-        process_guid: process_guid.into(),
-        index,
-        domain: b"domain".to_vec(),
-    };
-    let request = proto::StartActualLrpRequest {
-        actual_lrp_key: Some(key),
-        actual_lrp_instance_key: instance("cell"),
-        actual_lrp_net_info: net_info("cell"),
-        metric_tags: vec![proto::TextEntry {
-            key: b"app".to_vec(),
-            value: process_guid.into(),
-        }],
-        routable: Some(true),
-        ..Default::default()
-    };
-    let answer: proto::ActualLrpLifecycleResponse =
-        host.call("/v1/actual_lrps/start.r1", &request).await;
-    assert_eq!(answer.error, None, "{process_guid:?}");
+    let error = started(host, process_guid, index, process_guid.into()).await;
+    assert_eq!(error, None, "{process_guid:?}");
 }
 
 on_each_server!(instances_whose_guids_the_database_treats_as_equal_migrate);

@@ -27,7 +27,7 @@ const ROTATION: Duration = Duration::from_secs(10);
 /// the lock expires.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The same once the host has to end at once: bpm kills a process 2 s after SIGQUIT.
+/// Longest such time once the host has to end at once: bpm kills a process 2 s after SIGQUIT.
 const LAST_LOOK: Duration = Duration::from_millis(500);
 
 /// Longest time that requests in flight may take after the first request to end. Diego's BBS gives
@@ -128,10 +128,8 @@ pub(super) async fn ends_the_takeover(prepared: &Prepared, shutdown: &Shutdown) 
     shutdown.reach(1).await;
     match rolls_back_to(prepared, shutdown) {
         Some(_) => shutdown.reach(2).await,
-        None => tokio::select! {
-            () = tokio::time::sleep(LOOK) => {}
-            () = shutdown.reach(2) => {}
-        },
+        // Either way it ends.
+        None => drop(tokio::time::timeout(LOOK, shutdown.reach(2)).await),
     }
 }
 

@@ -79,9 +79,15 @@ async fn updated(host: &Host, guid: &str, update: proto::DesiredLrpUpdate) -> Op
         .error
 }
 
-async fn started(host: &Host, index: i32, tag: Vec<u8>) -> Option<proto::Error> {
+/// Starts an instance with a metric tag.
+pub(crate) async fn started(
+    host: &Host,
+    process_guid: &str,
+    index: i32,
+    tag: Vec<u8>,
+) -> Option<proto::Error> {
     let key = proto::ActualLrpKey {
-        process_guid: b"many".to_vec(),
+        process_guid: process_guid.into(),
         index,
         domain: b"domain".to_vec(),
     };
@@ -93,6 +99,7 @@ async fn started(host: &Host, index: i32, tag: Vec<u8>) -> Option<proto::Error> 
             key: b"tag".to_vec(),
             value: tag,
         }],
+        routable: Some(true),
         ..Default::default()
     };
     host.call::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/start.r1", &request)
@@ -194,18 +201,21 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
         .await,
         None
     );
-    assert_rejected(started(&host, 10_000, Vec::new()).await, "below 10000");
+    assert_rejected(
+        started(&host, "many", 10_000, Vec::new()).await,
+        "below 10000",
+    );
     // Almost as much as a body may have.
     let tag = || vec![b'x'; 240 << 10];
     for index in 0..38 {
-        assert_eq!(started(&host, index, tag()).await, None, "{index}");
+        assert_eq!(started(&host, "many", index, tag()).await, None, "{index}");
     }
     for index in [38, 69] {
         assert_rejected(
-            started(&host, index, tag()).await,
+            started(&host, "many", index, tag()).await,
             "above the limit of 12582912",
         );
-        assert_eq!(started(&host, index, vec![b'x'; 200]).await, None);
+        assert_eq!(started(&host, "many", index, vec![b'x'; 200]).await, None);
     }
     let all = vec!["large".to_owned(), "many".to_owned()];
     assert_eq!(

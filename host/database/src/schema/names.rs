@@ -68,10 +68,11 @@ pub fn set_aside(dialect: Dialect, table: &Table, aside: &str) -> Vec<String> {
     match dialect {
         Dialect::Mysql => {}
         Dialect::Sqlite => {
-            let pairs = indexes.clone();
-            let pairs = pairs.map(|index| (index.clone(), waiting_index(index, table, aside)));
-            statements.extend(rename_indexes_of_sqlite(aside, pairs));
-            statements.extend(indexes.map(|index| drop_index(dialect, aside, &index.name)));
+            for index in indexes {
+                let waiting = waiting_index(index, table, aside);
+                statements.extend(rename_index_of_sqlite(aside, index, &waiting));
+                statements.push(drop_index(dialect, aside, &index.name));
+            }
         }
         Dialect::Postgres => {
             statements.extend(
@@ -91,10 +92,11 @@ pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> 
     match dialect {
         Dialect::Mysql => {}
         Dialect::Sqlite => {
-            let pairs = indexes.clone();
-            let pairs = pairs.map(|index| (waiting_index(index, table, staged), index.clone()));
-            statements.extend(rename_indexes_of_sqlite(&table.name, pairs));
-            statements.extend(indexes.map(|index| create_missing_index(&table.name, index)));
+            for index in indexes {
+                let waiting = waiting_index(index, table, staged);
+                statements.extend(rename_index_of_sqlite(&table.name, &waiting, index));
+                statements.push(create_missing_index(&table.name, index));
+            }
         }
         Dialect::Postgres => {
             let names = indexes.map(|index| index.name.as_str());
@@ -106,34 +108,28 @@ pub fn take_place(dialect: Dialect, table: &Table, staged: &str) -> Vec<String> 
     statements
 }
 
-/// Renames indexes of a table that was renamed in the same transaction, from the first to the
-/// second of each pair. SQLite has no statement for that; its `ALTER TABLE` writes to
-/// `sqlite_schema`, and this does the same. `RESET` has this connection read the schema again;
-/// others do because the table was renamed.
+/// Renames an index of a table that was renamed in the same transaction. SQLite has no statement
+/// for that; its `ALTER TABLE` writes to `sqlite_schema`, and this does the same. `RESET` has this
+/// connection read the schema again; others do because the table was renamed.
 ///
 /// An index that was declared in another way keeps its name, since its text would not fit its
 /// content; so does one whose new name is taken.
-fn rename_indexes_of_sqlite(
-    table: &str,
-    pairs: impl Iterator<Item = (Index, Index)>,
-) -> Vec<String> {
-    let mut changes: Vec<_> = pairs
-        .map(|(from, to)| {
-            let of = |index| quoted(&create_index(Dialect::Sqlite, table, index));
-            let (old, new) = (of(&from), of(&to));
-            let (from, to) = (quoted(&from.name), quoted(&to.name));
-            format!(
-                "UPDATE sqlite_schema SET name = {to}, sql = {new} \
-                 WHERE type = 'index' AND name = {from} AND sql = {old} \
-                 AND NOT EXISTS (SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = {to})"
-            )
-        })
-        .collect();
-    if !changes.is_empty() {
-        changes.insert(0, "PRAGMA writable_schema = ON".into());
-        changes.push("PRAGMA writable_schema = RESET".into());
-    }
-    changes
+fn rename_index_of_sqlite(table: &str, from: &Index, to: &Index) -> [String; 3] {
+    let definition = |index| quoted(&create_index(Dialect::Sqlite, table, index));
+    let rename = format!(
+        "UPDATE sqlite_schema SET name = {new_name}, sql = {new} \
+         WHERE type = 'index' AND name = {old_name} AND sql = {old} AND NOT EXISTS \
+         (SELECT 1 FROM sqlite_schema WHERE type = 'index' AND name = {new_name})",
+        new_name = quoted(&to.name),
+        new = definition(to),
+        old_name = quoted(&from.name),
+        old = definition(from),
+    );
+    [
+        "PRAGMA writable_schema = ON".into(),
+        rename,
+        "PRAGMA writable_schema = RESET".into(),
+    ]
 }
 
 /// Prepares a staged table for the copy: disables PostgreSQL's compression of sealed columns, since
