@@ -88,7 +88,7 @@ pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, run
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
 
-/// What a migration works with.
+/// The inputs of a migration.
 #[derive(Clone)]
 pub struct Context {
     /// The database to migrate.
@@ -132,7 +132,7 @@ pub struct Tuning {
     /// A larger unit is refused by name: it has to fit into memory, and into that of a module. Far
     /// above what the API accepts of one guid: `host/model/src/bounds.rs`.
     pub unit_bytes: u64,
-    /// What happens to a unit that cannot be transformed.
+    /// The handling of units that cannot be transformed.
     pub refused_units: RefusedUnits,
     /// The most units of a group of tables that go into quarantine, unless one in a hundred is
     /// more; never more than half of several.
@@ -141,7 +141,7 @@ pub struct Tuning {
     pub lock_timeout: Duration,
 }
 
-/// What a migration does with a unit that it cannot transform.
+/// The handling of a unit that cannot be transformed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum RefusedUnits {
     /// Stops and names the unit, of which quarantine has a copy.
@@ -239,7 +239,7 @@ pub async fn run(
     }
 }
 
-/// The same for a limited number of units; the next run continues from there.
+/// Migrates at most `most` units; the next run continues from there.
 ///
 /// # Errors
 /// As [`run`].

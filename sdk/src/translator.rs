@@ -179,7 +179,7 @@ pub struct TranslatorManifest {
     pub serves: ApiVersion,
     /// The newer version in terms of which it is written; for a side shape, the same version.
     pub onto: ApiVersion,
-    /// The name of the side shape that its clients use; `None` for a version of the line.
+    /// The name of the side shape that its clients use; `None` for a version of the chain.
     pub side: Option<&'static str>,
     /// Lower-case words joined by `-`.
     pub name: &'static str,

@@ -55,13 +55,13 @@ async fn dry_runs_show_the_result_of_the_command_and_write_nothing(kind: Kind) {
     assert_eq!(dump(&rotating.database).await, before);
     let done = rotating.succeed(&["keys", "rotate"]);
     assert!(
-        done.contains(&format!("{rows} rows and files were re-sealed")),
+        done.contains(&format!("{rows} rows were re-sealed")),
         "{shown}: {done}"
     );
     assert!(
         rotating
             .succeed(&["keys", "rotate", "--dry-run"])
-            .starts_with("0 rows and files")
+            .starts_with("0 rows")
     );
 }
 

@@ -9,7 +9,7 @@ use std::cell::Cell;
 /// a host stays below 512 MiB.
 pub const BATCH_BYTES: usize = 48 << 20;
 
-/// What is left of the bytes of one batch.
+/// The remaining bytes of one batch.
 #[derive(Debug)]
 pub struct BatchBudget {
     limit: usize,
@@ -39,7 +39,7 @@ impl Default for BatchBudget {
 }
 
 impl BatchBudget {
-    /// A budget of so many bytes.
+    /// A budget of `limit` bytes.
     pub fn of(limit: usize) -> Self {
         Self {
             limit,

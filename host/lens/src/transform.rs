@@ -45,7 +45,7 @@ pub struct TransformError {
     pub version: u64,
     pub digest: String,
     pub direction: Direction,
-    /// What went wrong and what to do about it.
+    /// The fault, with the remedy.
     pub reason: String,
     /// Whether it took half of the time that a call may take, or more: few of such calls are made
     /// for one batch.

@@ -275,7 +275,7 @@ impl Catalog {
         &self.releases
     }
 
-    /// Checks that the line of translators ends in a version that the host speaks itself.
+    /// Checks that the chain of translators ends in a version that the host speaks itself.
     ///
     /// # Errors
     /// [`CatalogError::ApiEnd`] if it does not.

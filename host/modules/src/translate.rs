@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 pub struct ApiVersion {
     pub major: u32,
     pub minor: u32,
-    /// `None` for a version of the line.
+    /// `None` for a version of the chain.
     pub side: Option<SideName>,
 }
 
@@ -52,7 +52,7 @@ impl std::fmt::Debug for SideName {
 }
 
 impl ApiVersion {
-    /// The version `major.minor` of the line.
+    /// The version `major.minor` of the chain.
     pub const fn new(major: u32, minor: u32) -> Self {
         Self {
             major,
@@ -61,7 +61,7 @@ impl ApiVersion {
         }
     }
 
-    /// The version of the line that a side shape is one of.
+    /// The version of the chain that a side shape is one of.
     pub const fn of_line(self) -> Self {
         Self::new(self.major, self.minor)
     }

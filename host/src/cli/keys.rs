@@ -164,7 +164,7 @@ async fn survey(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let active = prepared.keyring.active_label();
     form.print(&result(active, &survey), || {
         format!(
-            "{} rows and files would be re-sealed under {active:?}; nothing was written.\n",
+            "{} rows would be re-sealed under {active:?}; nothing was written.\n",
             survey.rewritten
         )
     })?;
@@ -187,9 +187,7 @@ fn report(prepared: &Prepared, rotated: &Rotated, form: OutputForm) -> anyhow::R
         match (rotated.unreadable, rotated.rewritten) {
             (0, 0) => format!("Nothing to do: everything is sealed under {active:?}.\n"),
             (0, rows) => {
-                format!(
-                    "Everything is sealed under {active:?}: {rows} rows and files were re-sealed.\n"
-                )
+                format!("Everything is sealed under {active:?}: {rows} rows were re-sealed.\n")
             }
             _ => String::new(),
         }

@@ -54,12 +54,12 @@ enum MigrateAction {
     /// older layout cannot hold is saved, sealed, as residue, and restored by the next migration
     /// up.
     Down(Downwards),
-    /// Give up a migration that has begun, in either direction, before its cut-over: the tables are
-    /// as they were, the database stays at its version, and the copies are removed.
+    /// Give up a migration that has begun, in either direction, before its cut-over: the database
+    /// stays at its version, and the copies, and columns and tables that were added, are removed.
     Abort(ShownArgs),
     /// List, repair and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
-    /// Show the progress of a running host until it serves.
+    /// Show the progress of a running host until it serves and its migration is complete.
     Watch(steer::Steered),
     /// Pause a running host's migration after the batch in progress.
     Pause(steer::Steered),

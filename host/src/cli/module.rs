@@ -34,9 +34,12 @@ use crate::config::shared_module_cache;
 /// A module is one .wasm file: a migration of the database or a translator between two versions of
 /// the API. It is made in four steps:
 ///
-///   bbs module new add-colour            a crate whose tests pass at once; --translator for a
-///   translator cargo test                           in that crate, after every change bbs module
-///   build add-colour --into modules bbs module check modules
+///   bbs module new add-colour                    a crate whose tests pass at once
+///   cargo test                                   in that crate, after every change
+///   bbs module build add-colour --into modules
+///   bbs module check modules
+///
+/// `bbs module new --translator` creates a translator.
 ///
 /// A host that is started with this folder as its `modules_dir` runs the new modules in it; it is
 /// not rebuilt. A host that runs already takes them up with `bbs module reload`. Where a module

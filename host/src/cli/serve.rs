@@ -32,7 +32,8 @@ pub struct ServeCommand {
     /// The JSON configuration file, with Diego's key names.
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// On SIGTERM, first take the database back to this version, for an older host that takes over.
+    /// Before this host ends (`bbs drain`; outside a BOSH job SIGTERM and SIGINT, too), take the
+    /// database back to this version, for an older host that takes over.
     /// The same as the key `rollback_on_drain_to_version`.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,

@@ -39,7 +39,7 @@ pub enum OnUnreadable {
 pub struct MigrationConfig {
     pub mode: MigrationMode,
     pub on_unreadable: OnUnreadable,
-    /// The data version to roll the database back to on `SIGTERM`.
+    /// The data version to roll the database back to before the host ends.
     pub rollback_on_drain_to: Option<u64>,
     /// Records of one kind that cannot be read and go into quarantine at once while the host
     /// serves, and units of a group of tables that a migration moves there, unless one in a hundred

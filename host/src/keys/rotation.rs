@@ -20,9 +20,9 @@ use crate::migrate::fault;
 pub struct Rotated {
     /// Whether a rotation was due: the database did not have the label of the active key.
     pub was_due: bool,
-    /// Rows and files rewritten.
+    /// Rows rewritten.
     pub rewritten: u64,
-    /// Rows and files left as they are because they do not open. While there are any, the label
+    /// Rows left as they are because they do not open. While there are any, the label
     /// stays absent and the next start tries again.
     pub unreadable: u64,
     /// The first of them, by place and key, with the reason.

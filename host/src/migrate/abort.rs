@@ -1,5 +1,6 @@
 //! Giving up a migration that has begun, in either direction: the database stays at its version,
-//! and the copies are removed. Only before the cut-over, up to which the tables are as they were.
+//! and the copies are removed. Only before the cut-over, up to which tables that are copied are
+//! untouched.
 
 use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::{DataVersion, Direction};

@@ -20,9 +20,9 @@ use crate::lock::fence::Fence;
 
 /// The units that are copied again at a time.
 const UNITS: u64 = 100;
-/// So few changed units are left to the cut-over, for which clients wait.
+/// The most changed units that are left to the cut-over, for which clients wait.
 const FEW: u64 = 16;
-/// How long clients wait for the modules of a unit at the cut-over.
+/// How long clients wait at the cut-over for the modules of one batch of changed units.
 const MODULE_WAIT: Duration = Duration::from_secs(1);
 
 /// The calls of clients while units are copied again.
@@ -30,7 +30,7 @@ const MODULE_WAIT: Duration = Duration::from_secs(1);
 pub(super) enum Meanwhile {
     /// They read and write: the work can be paused, and rests.
     Call,
-    /// They write, but those whose lists last wait for the cut-over.
+    /// They write; those whose lists have several pages wait for the cut-over.
     Write,
     /// All wait for the cut-over.
     Wait,

@@ -52,7 +52,7 @@ pub enum Found {
     },
 }
 
-/// What a start does.
+/// The decision of a start.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the variants' texts describe their fields")]
@@ -183,7 +183,7 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
     }
 }
 
-/// The seed's table, cell by cell. Only a host with the same `down` completes an unfinished one.
+/// The `Version` table of the specification, cell by cell. Only a host with the same `down` completes an unfinished one.
 fn decide_up(
     current: DataVersion,
     target: DataVersion,

@@ -98,7 +98,7 @@ async fn look(prepared: &Prepared, shutdown: &Shutdown) -> Option<Unfinished> {
         None => {
             tracing::warn!(
                 name: "encryptor.unknown",
-                "the database does not say in time whether a key rotation is complete: keep all keys in \
+                "the state of a key rotation could not be read in time: keep all keys in \
                  `encryption_keys` until `bbs keys verify --label LABEL` succeeds"
             );
             None

@@ -88,8 +88,8 @@ where
     }
 }
 
-/// Rests after a piece of work beside clients that took this long, for as long: clients have half of
-/// the processors' and the server's time at least.
+/// Rests after a piece of work beside clients for as long as it took, at most [`LONGEST_REST`]: so
+/// clients have half of the processors' and the server's time.
 pub async fn rest_after(worked: Duration) {
     tokio::time::sleep(worked.min(LONGEST_REST)).await;
 }

@@ -15,10 +15,10 @@ use rate::Rate;
 /// The phase in which all work is finished and the host only answers requests.
 pub const SERVING: &str = "serving";
 
-/// The phase in which the host serves and the work was abandoned until the next start.
+/// The phase in which the host serves and its migration is stopped, for a reason that the detail has.
 pub const STOPPED: &str = "stopped";
 
-/// The phase of a host that has ended as it was asked to, and has released the lock.
+/// The phase of a host that has ended as requested, and has released the lock.
 pub const ENDED: &str = "ended";
 
 /// The phase of a host that has ended for another reason, which the detail has.

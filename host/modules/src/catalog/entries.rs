@@ -76,7 +76,7 @@ pub enum CatalogPosition {
 }
 
 impl CatalogPosition {
-    /// Sort key: migrations, translators of the line, and those of side shapes, each oldest first.
+    /// Sort key: migrations, translators of the chain, and those of side shapes, each oldest first.
     pub(crate) fn order(self) -> (u8, u64, u32) {
         match self {
             Self::Migration { version, .. } => (0, version, 0),

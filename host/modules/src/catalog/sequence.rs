@@ -104,7 +104,7 @@ pub(super) fn check_translators(entries: &[CatalogEntry]) -> Result<(), CatalogE
         }
         before = Some((serves, onto));
     }
-    // A side shape is of any version of the line, its newest end included, or of a newer one, which
+    // A side shape is of any version of the chain, its newest end included, or of a newer one, which
     // is the host's own.
     let Some((_, newest)) = before else {
         return Ok(());

@@ -155,10 +155,10 @@ fn keys_in_use(status: &KeysStatus) -> Vec<&str> {
         .collect()
 }
 
-/// The rows and files of which a text does not open, with the first of them.
+/// The rows of which a text does not open, with the first of them.
 pub(super) fn unreadable_now(survey: &Rotated) -> String {
     format!(
-        "{} rows and files have a text that does not open and is not under the active key:{}",
+        "{} rows have a text that does not open and is not under the active key:{}",
         survey.unreadable,
         examples(survey)
     )
@@ -180,7 +180,7 @@ fn examples(rotated: &Rotated) -> String {
 /// The error of a rotation that left unreadable records.
 pub(super) fn unreadable(rotated: &Rotated, active: &str) -> String {
     format!(
-        "{} rows and files were re-sealed under {active:?}, but {} do not open and are unchanged; keep their keys, \
+        "{} rows were re-sealed under {active:?}, but {} do not open and are unchanged; keep their keys, \
          repair or remove them, then run this again:{}",
         rotated.rewritten,
         rotated.unreadable,
@@ -262,7 +262,7 @@ mod tests {
             (12, vec!["tasks [\"a\\u{1b}[31m\"]: damaged".to_owned()]);
         assert!(next(&status, &survey).starts_with("repair or remove what does not open"));
         let text = super::status(&status, &survey, "bbs.db");
-        let unreadable = "Unreadable 12 rows and files have a text that does not open and is not under the active key:\n  tasks";
+        let unreadable = "Unreadable 12 rows have a text that does not open and is not under the active key:\n  tasks";
         assert!(
             text.contains(unreadable) && text.contains("\n  and 11 more\n"),
             "{text}"

@@ -132,7 +132,7 @@ pub(super) async fn running_host(config: &Config) -> Option<Report> {
     host.answer().await.ok()
 }
 
-/// Shows the progress until the host serves.
+/// Shows the progress until the host serves and its migration is complete.
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
     let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Watch).await?;
@@ -141,7 +141,7 @@ pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     };
     if last.progress.phase == STOPPED {
         anyhow::bail!(
-            "the migration failed; the host serves the version found, and the next start retries: {}",
+            "the migration is stopped; the host serves the version found, and the next start or reload goes on with it: {}",
             last.progress.detail
         );
     }

@@ -15,8 +15,7 @@ use crate::config::shipped_module_cache;
 
 /// Compile a folder of modules ahead of the first start, such as when a package is installed.
 ///
-/// A host compiles each module once and keeps the result; with 22 modules that takes seconds of its
-/// first start. This command does it earlier: beside the modules folder, where a host looks without
+/// A host compiles each module once and keeps the result, which takes seconds of its first start. This command does it earlier: beside the modules folder, where a host looks without
 /// being configured, or in the folder that `module_cache_dir` names. The result is machine code for
 /// this executable and for processors like this one; on another machine, or after an upgrade of the
 /// host, modules are compiled again.

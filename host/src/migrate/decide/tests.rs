@@ -1,4 +1,4 @@
-//! Every cell of the seed's table, for both intents, with and without an unfinished `down`.
+//! Every cell of the specification's `Version` table, for both intents, with and without an unfinished `down`.
 
 use super::*;
 
