@@ -62,6 +62,15 @@ pub enum ClientError {
 }
 
 impl ClientError {
+    /// Whether the component did not answer within the time limit of the request. The time limit of
+    /// a dial is another one, as in Go's client.
+    pub fn is_request_timeout(&self) -> bool {
+        let Self::Unreachable { source, .. } = self else {
+            return false;
+        };
+        source.is_timeout() && !source.is_connect()
+    }
+
     /// Whether the same request may succeed at once: the component did not take it, and did not
     /// wait for its time limit.
     fn may_pass(&self) -> bool {

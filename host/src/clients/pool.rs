@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bbs_model::TraceId;
 use reqwest::redirect::Policy;
-use reqwest::{Client, Method, Response, Url};
+use reqwest::{Client, ClientBuilder, Method, Response, Url};
 
 use super::ClientError;
 use crate::config::ClientTls;
@@ -24,6 +24,8 @@ const JSON: &str = "application/json";
 const DRAINED: usize = 16 << 10;
 /// Redirects that are followed, as many as Go's client follows.
 const REDIRECTS: usize = 10;
+/// Time limit of a connection to be made, TLS included. That of a dial in Diego.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Clones share their connections.
 #[derive(Debug, Clone)]
@@ -66,16 +68,11 @@ impl Pool {
         tls::choose_cryptography();
         let paths = files.iter().flat_map(tls::client::paths).collect();
         let client = Reloading::new(paths, move || {
-            let client = || {
-                Client::builder()
-                    .http1_only()
-                    .redirect(Policy::limited(REDIRECTS))
-            };
             let client = match &files {
-                Some(files) => client()
+                Some(files) => builder()
                     .tls_backend_preconfigured(tls::client::config(files, sessions)?)
                     .build(),
-                None => tls::client::of_system(client),
+                None => tls::client::of_system(builder),
             };
             client.map_err(PoolError::Client)
         })?;
@@ -131,6 +128,17 @@ impl Pool {
     }
 }
 
+/// The settings that do not depend on certificates.
+fn builder() -> ClientBuilder {
+    Client::builder()
+        .http1_only()
+        .redirect(Policy::limited(REDIRECTS))
+        // Diego's components are reached within their deployment; its clients ignore `HTTPS_PROXY`
+        // and the like, too.
+        .no_proxy()
+        .connect_timeout(DIAL_TIMEOUT)
+}
+
 /// Reads an unused body to its end, so that the connection can be reused; gives up a large one,
 /// which closes the connection. The timeout of the request applies.
 pub(super) async fn drain(mut answer: Response) {
@@ -140,5 +148,44 @@ pub(super) async fn drain(mut answer: Response) {
         if read > DRAINED {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    /// Method: reads the library's description of the client, because the variables of the
+    /// environment are those of all tests.
+    #[test]
+    fn client_has_a_dial_timeout_and_ignores_the_proxies_of_the_environment() {
+        let pool = Pool::new(None, None, Duration::from_secs(1)).unwrap();
+        let client = format!("{:?}", pool.0.client.get());
+        assert!(!client.contains("proxies"), "{client}");
+        let builder = format!("{:?}", builder());
+        assert!(builder.contains("connect_timeout: 5s"), "{builder}");
+    }
+
+    /// Method: a listener whose connections wait, so that neither TLS nor an answer begins.
+    #[tokio::test]
+    async fn timeout_of_a_dial_is_not_that_of_a_request() {
+        const SHORT: Duration = Duration::from_millis(50);
+        tls::choose_cryptography();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap();
+        let failed = async |scheme: &str, limited: fn(ClientBuilder) -> ClientBuilder| {
+            let client = tls::client::of_system(|| limited(builder())).unwrap();
+            let sent = client.get(format!("{scheme}://{address}/")).send().await;
+            let source = sent.unwrap_err();
+            assert!(source.is_timeout(), "{source:?}");
+            let what = "send a request";
+            ClientError::Unreachable { what, source }
+        };
+        let dial = failed("https", |builder| builder.connect_timeout(SHORT)).await;
+        assert!(!dial.is_request_timeout(), "{dial:?}");
+        let request = failed("http", |builder| builder.timeout(SHORT)).await;
+        assert!(request.is_request_timeout(), "{request:?}");
     }
 }

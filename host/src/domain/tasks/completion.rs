@@ -8,7 +8,6 @@ use bbs_work::causes::with_causes;
 use tokio::sync::Semaphore;
 
 use super::{DomainError, change_task, delete};
-use crate::clients::ClientError;
 use crate::domain::Service;
 
 /// Posts, without a delay in between.
@@ -66,7 +65,7 @@ async fn call_back(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
             Ok(status) if RETRIED_STATUSES.contains(&status) => {}
             // Any other status counts as delivered.
             Ok(_) => return delete(service, guid).await,
-            Err(ClientError::Unreachable { source, .. }) if source.is_timeout() => {}
+            Err(fault) if fault.is_request_timeout() => {}
             Err(fault) => return Err(DomainError::Client(fault)),
         }
     }

@@ -28,6 +28,8 @@ impl Members {
             Client::builder()
                 .http1_only()
                 .redirect(Policy::none())
+                // As Diego's client of etcd.
+                .no_proxy()
                 .connect_timeout(config.connect_timeout)
                 .read_timeout(config.answer_timeout)
         };
