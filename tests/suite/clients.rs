@@ -547,7 +547,8 @@ async fn cells_are_the_readable_presences_of_locket() {
         [b"a"]
     );
     assert_eq!(cells.find(b"a").await.unwrap(), Some(found[0].clone()));
-    assert_eq!(cells.find(b"b").await.unwrap(), None);
+    let error = cells.find(b"b").await.unwrap_err();
+    assert!(matches!(error, CellsError::Malformed { .. }), "{error}");
     assert_eq!(cells.find(b"c").await.unwrap(), None);
     locket.set_unavailable(true);
     let error = cells.all().await.unwrap_err();

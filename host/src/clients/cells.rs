@@ -32,7 +32,7 @@ struct LocketCells {
     timeout: Duration,
 }
 
-/// Why the present cells cannot be listed.
+/// Why the present cells cannot be listed, or one of them cannot be found.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CellsError {
@@ -42,6 +42,11 @@ pub enum CellsError {
         "Locket did not list the cells within {0:?}; check that it runs, or raise `db_connection_timeout`"
     )]
     Silent(Duration),
+    #[error("the presence of the cell {cell_id:?} in Locket cannot be parsed; restart its rep")]
+    Malformed {
+        cell_id: String,
+        source: serde_json::Error,
+    },
 }
 
 impl CellDirectory {
@@ -80,13 +85,16 @@ impl CellDirectory {
             Err(CellsError::Locket(status)) if status.code() == Code::NotFound => Vec::new(),
             Err(fault) => return Err(fault),
         };
-        Ok(Some(resources.iter().filter_map(cell).collect()))
+        // A malformed one is logged and skipped, so that the other cells are still listed.
+        let cells = resources.iter().filter_map(|resource| cell(resource).ok());
+        Ok(Some(cells.collect()))
     }
 
     /// Finds a present cell; `None` if it is not present, or Locket is not configured.
     ///
     /// # Errors
-    /// Locket fails or does not answer in time.
+    /// Locket fails or does not answer in time. `Malformed` if the cell is present and its presence
+    /// cannot be parsed: as in Diego, its containers are not those of a cell that is gone.
     pub async fn find(&self, cell_id: &[u8]) -> Result<Option<CellPresence>, CellsError> {
         let Some(connection) = &self.0 else {
             return Ok(None);
@@ -95,7 +103,7 @@ impl CellDirectory {
             .call::<_, FetchResponse>(FETCH, FetchRequest { key: text(cell_id) })
             .await;
         match answer {
-            Ok(answer) => Ok(answer.resource.as_ref().and_then(cell)),
+            Ok(answer) => answer.resource.as_ref().map(cell).transpose(),
             Err(CellsError::Locket(status)) if status.code() == Code::NotFound => Ok(None),
             Err(fault) => Err(fault),
         }
@@ -121,13 +129,14 @@ impl LocketCells {
     }
 }
 
-/// Parses a presence. A malformed one is logged and skipped, so that the other cells are still
-/// listed.
-fn cell(resource: &Resource) -> Option<CellPresence> {
-    let parsed = presence::read(&resource.value);
-    let presence = parsed.inspect_err(|error| {
+/// Parses a presence; logs a malformed one.
+fn cell(resource: &Resource) -> Result<CellPresence, CellsError> {
+    presence::read(&resource.value).map_err(|error| {
         let cell = &resource.key;
-        tracing::error!(name: "failed-to-unmarshal-cell-presence", cell, %error, "the presence of a cell cannot be parsed; the cell is left out");
-    });
-    presence.ok()
+        tracing::error!(name: "failed-to-unmarshal-cell-presence", cell, %error, "the presence of a cell cannot be parsed");
+        CellsError::Malformed {
+            cell_id: cell.clone(),
+            source: error,
+        }
+    })
 }

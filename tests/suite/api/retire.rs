@@ -118,6 +118,16 @@ async fn retire_rejects_a_cell_without_an_https_address(kind: Kind) {
     assert_eq!(rows(&server).await[0], "0/0/RUNNING/a/1");
 }
 
+on_each_database!(retire_keeps_the_instance_of_a_cell_whose_presence_is_malformed);
+async fn retire_keeps_the_instance_of_a_cell_whose_presence_is_malformed(kind: Kind) {
+    let (server, neighbours) = running(kind).await;
+    neighbours.locket.add_presence("cell-a", "not JSON");
+    let (kind, text) = call_error(&server, RETIRE, &first()).await.unwrap();
+    assert_eq!(kind, Type::UnknownError);
+    assert!(text.contains("cannot be parsed"), "{text}");
+    assert_eq!(rows(&server).await[0], "0/0/RUNNING/a/1");
+}
+
 on_each_database!(retire_removes_instances_of_lost_cells_and_nothing_without_locket);
 async fn retire_removes_instances_of_lost_cells_and_nothing_without_locket(kind: Kind) {
     let (server, neighbours) = running(kind).await;
