@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::api::actual_lrps as lrps;
 use crate::api::{desire, lrp, routes};
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::neighbours::Neighbours;
+use crate::harness::neighbours::{Neighbours, StubReply};
 use crate::harness::server::{NOW_NS, Options, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -113,6 +113,17 @@ impl ConvergenceTest {
             .message::<proto::UpsertDomainResponse>();
     }
 
+    async fn update(&self, update: proto::DesiredLrpUpdate) {
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: b"p".to_vec(),
+            update: Some(update),
+        };
+        self.server
+            .call("/v1/desired_lrp/update", &request)
+            .await
+            .message::<proto::DesiredLrpLifecycleResponse>();
+    }
+
     /// Two running instances of a fresh domain, of which one has been started without a claim, so
     /// that convergence has nothing to do.
     async fn with_two_running(kind: Kind) -> Self {
@@ -130,6 +141,15 @@ fn instance(index: i32, cell: &str) -> Option<proto::ActualLrpInstanceKey> {
         instance_guid: format!("on-{cell}-{index}").into(),
         cell_id: cell.into(),
     })
+}
+
+/// An update that is sent to running containers.
+fn internal_routes() -> proto::DesiredLrpUpdate {
+    let internal = routes(&[("internal-router", r#"[{"hostname":"app.internal"}]"#)]);
+    proto::DesiredLrpUpdate {
+        routes: Some(internal),
+        ..Default::default()
+    }
 }
 
 /// Waits for `count` requests to the rep and returns the containers that it is to stop.
@@ -331,19 +351,7 @@ async fn convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp(k
 on_each_database!(convergence_sends_new_routes_to_containers);
 async fn convergence_sends_new_routes_to_containers(kind: Kind) {
     let test = ConvergenceTest::with_two_running(kind).await;
-    let internal = routes(&[("internal-router", r#"[{"hostname":"app.internal"}]"#)]);
-    let update = proto::DesiredLrpUpdate {
-        routes: Some(internal),
-        ..Default::default()
-    };
-    let request = proto::UpdateDesiredLrpRequest {
-        process_guid: b"p".to_vec(),
-        update: Some(update),
-    };
-    test.server
-        .call("/v1/desired_lrp/update", &request)
-        .await
-        .message::<proto::DesiredLrpLifecycleResponse>();
+    test.update(internal_routes()).await;
     let (_, requests) = test.converge(1).await;
     let updates: Vec<_> = requests
         .iter()
@@ -379,14 +387,7 @@ async fn removal_and_scaling_down_stop_containers_at_their_cells(kind: Kind) {
         instances: Some(1),
         ..Default::default()
     };
-    let request = proto::UpdateDesiredLrpRequest {
-        process_guid: b"p".to_vec(),
-        update: Some(update),
-    };
-    test.server
-        .call("/v1/desired_lrp/update", &request)
-        .await
-        .message::<proto::DesiredLrpLifecycleResponse>();
+    test.update(update).await;
     assert_eq!(stops(&test, 1).await, ["on-cell-a-1"]);
     let request = proto::RemoveDesiredLrpRequest {
         process_guid: b"p".to_vec(),
@@ -397,4 +398,54 @@ async fn removal_and_scaling_down_stop_containers_at_their_cells(kind: Kind) {
         .message::<proto::DesiredLrpLifecycleResponse>();
     // Both: the container stopped before has not been removed by its cell yet.
     assert_eq!(stops(&test, 2).await, ["on-cell-a-0", "on-cell-a-1"]);
+}
+
+/// Goal: an error of a later page does not drop the auctions of an earlier one. Method: an update
+/// of a container, the last action on the first page, waits for its cell until a table of the
+/// second page is hidden.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_of_an_earlier_page_are_auctioned_when_a_later_page_cannot_be_read() {
+    const PAGE: usize = 250;
+    let test = ConvergenceTest::with_two_running(Kind::Sqlite).await;
+    for number in 0..PAGE {
+        let instances = 0;
+        let other = proto::DesiredLrp {
+            instances,
+            ..lrp(&format!("q-{number}"))
+        };
+        desire(&test.server, other).await;
+    }
+    test.update(internal_routes()).await;
+    test.neighbours.rep.wait_for_requests(2).await;
+    test.server
+        .sql("DELETE FROM actual_lrps WHERE instance_index = 0")
+        .await;
+    test.take_requests();
+    let rep = &test.neighbours.rep;
+    rep.reply_next(&[StubReply::OnceReleased]);
+    let hide = async {
+        rep.wait_for_requests(1).await;
+        test.server
+            .sql("ALTER TABLE actual_lrps RENAME TO hidden")
+            .await;
+        rep.release();
+    };
+    let (converged, ()) = tokio::join!(convergence::run(&test.server.service), hide);
+    assert!(converged.is_err());
+    assert_eq!(auctioned(&test.take_requests()), [0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_domain_that_cannot_be_deleted_does_not_stop_convergence() {
+    let test = ConvergenceTest::with_two_running(Kind::Sqlite).await;
+    test.keep_fresh(10).await;
+    let refuse =
+        "CREATE TRIGGER refused BEFORE DELETE ON domains BEGIN SELECT RAISE(ABORT, 'refused'); END";
+    test.server.sql(refuse).await;
+    test.server
+        .sql("DELETE FROM actual_lrps WHERE instance_index = 0")
+        .await;
+    let (counts, requests) = test.converge(11).await;
+    assert_eq!(auctioned(&requests), [0]);
+    assert_eq!(counts.fresh_domains, Vec::<String>::new());
 }

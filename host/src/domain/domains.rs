@@ -2,6 +2,7 @@
 //! be removed.
 
 use bbs_model::Text;
+use bbs_work::causes::with_causes;
 
 use super::retry::retry;
 use super::{DomainError, Service};
@@ -36,10 +37,11 @@ pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), 
     .await
 }
 
-/// Deletes the expired domains and returns the others.
+/// Deletes the expired domains and returns the others. One that cannot be deleted is logged, as in
+/// Diego: it is expired all the same.
 ///
 /// # Errors
-/// Errors of the store.
+/// The domains cannot be read.
 pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError> {
     let store = service.store();
     let mut reader = store.reader().await?;
@@ -48,12 +50,15 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
     let fresh = reader.domains(now_ns).await?;
     drop(reader);
     for domain in all.iter().filter(|domain| !fresh.contains(domain)) {
-        retry(|| async move {
+        let deleted = retry(|| async move {
             let mut writer = store.writer().await?;
             writer.delete_expired_domain(domain, now_ns).await?;
             Ok(writer.commit().await?)
-        })
-        .await?;
+        });
+        if let Err(fault) = deleted.await {
+            let domain = String::from_utf8_lossy(domain);
+            tracing::error!(name: "cannot-prune-domains", %domain, reason = %with_causes(&fault), "an expired domain cannot be deleted; the next convergence deletes it");
+        }
     }
     Ok(fresh)
 }

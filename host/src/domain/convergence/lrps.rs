@@ -8,7 +8,7 @@ use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::cell::CellSet;
 use bbs_model::change::Cause;
 use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
-use bbs_model::desired_lrp::DesiredLrpFilter;
+use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
 use bbs_model::slot::Slot;
 use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
@@ -67,16 +67,7 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
         .iter()
         .for_each(|update| service.update_hints().begin(service, &update.process_guid));
     let held = desired_lrps::held(service).await?;
-    let mut after = None;
-    loop {
-        let (mut units, next) = page(service, after).await?;
-        units.retain(|guid, records| records.wanted.is_some() || !held.contains(guid));
-        work.act(&units, &mut counter).await;
-        if next.is_none() {
-            break;
-        }
-        after = next;
-    }
+    let read = work.act_on_pages(&held, &mut counter).await;
     if work.failed > 0 {
         tracing::warn!(
             failed = work.failed,
@@ -88,7 +79,10 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
         .values()
         .map(|indices| indices.len() as u64)
         .sum();
-    request_auctions(service, work.starts).await?;
+    // Also after an error, as in Diego: the actions on earlier pages are committed, and later runs
+    // find these instances due only once they are stale.
+    let requested = request_auctions(service, work.starts).await;
+    read.and(requested)?;
     let counts = counter.end(&present.set, started, work.failed);
     Ok(LrpCounts {
         halted_updates: service.update_hints().halted(),
@@ -143,6 +137,24 @@ struct LrpConvergence<'a> {
 }
 
 impl LrpConvergence<'_> {
+    /// Acts on one page after the other. What was collected before an error stays.
+    async fn act_on_pages(
+        &mut self,
+        held: &BTreeSet<Text>,
+        counter: &mut LrpCounter,
+    ) -> Result<(), DomainError> {
+        let mut after = None;
+        loop {
+            let (mut units, next) = page(self.service, after).await?;
+            units.retain(|guid, records| records.wanted.is_some() || !held.contains(guid));
+            self.act(&units, counter).await;
+            if next.is_none() {
+                return Ok(());
+            }
+            after = next;
+        }
+    }
+
     async fn act(&mut self, units: &BTreeMap<Text, ProcessRecords>, counter: &mut LrpCounter) {
         let workers = self.service.policy().convergence_workers.max(1);
         let mut due = Vec::new();
@@ -261,40 +273,47 @@ async fn update_container(service: &Service, present: &Present, push: Push) {
 }
 
 /// Requests all auctions at once.
+///
+/// # Errors
+/// Some of the desired LRPs cannot be read. The auctions of the others are requested.
 async fn request_auctions(
     service: &Service,
     mut starts: BTreeMap<Text, Vec<i32>>,
 ) -> Result<(), DomainError> {
-    if starts.is_empty() {
-        return Ok(());
-    }
     let guids: Vec<Text> = starts.keys().cloned().collect();
     let mut requests = Vec::with_capacity(guids.len());
+    let mut read = Ok(());
     for guids in guids.chunks(PAGE_UNITS as usize) {
-        let filter = DesiredLrpFilter {
-            process_guids: guids.to_vec(),
-            ..Default::default()
-        };
-        for info in service
-            .store()
-            .reader()
-            .await?
-            .scheduling_infos(&filter, &Range::default())
-            .await?
-            .records
-        {
-            let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
-            indices.sort_unstable();
-            requests.push(LrpStart::of(&info, indices));
+        match scheduling_infos(service, guids).await {
+            Ok(infos) => requests.extend(infos.into_iter().map(|info| {
+                let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
+                indices.sort_unstable();
+                LrpStart::of(&info, indices)
+            })),
+            Err(fault) => read = Err(fault),
         }
     }
-    if let Err(fault) = service
-        .clients()
-        .auctioneer
-        .request_lrps(&requests, &TraceId::NONE)
-        .await
+    if !requests.is_empty()
+        && let Err(fault) = service
+            .clients()
+            .auctioneer
+            .request_lrps(&requests, &TraceId::NONE)
+            .await
     {
         tracing::warn!(lrps = requests.len(), reason = %with_causes(&fault), "instances were not auctioned; the next run retries");
     }
-    Ok(())
+    read
+}
+
+async fn scheduling_infos(
+    service: &Service,
+    process_guids: &[Text],
+) -> Result<Vec<SchedulingInfo>, DomainError> {
+    let filter = DesiredLrpFilter {
+        process_guids: process_guids.to_vec(),
+        ..Default::default()
+    };
+    let mut reader = service.store().reader().await?;
+    let listed = reader.scheduling_infos(&filter, &Range::default()).await?;
+    Ok(listed.records)
 }
