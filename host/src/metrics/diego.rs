@@ -125,7 +125,7 @@ pub struct TaskCounts {
     pub resolving: u64,
     /// Deleted, because they were not resolved in time.
     pub pruned: u64,
-    /// Changed in any other way, except by an auction.
+    /// Changed in any other way, or auctioned again, as pending tasks are in each run.
     pub kicked: u64,
 }
 

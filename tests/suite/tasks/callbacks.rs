@@ -135,7 +135,7 @@ impl CallbackTest {
     }
 
     /// Runs convergence `after_s` seconds after the start. Returns the number of tasks that it
-    /// changed.
+    /// changed or auctioned again.
     async fn converge(&self, after_s: i64) -> u64 {
         self.server.clock.set(NOW_NS + after_s * SECOND_NS);
         convergence::run(&self.server.service)
@@ -206,7 +206,7 @@ async fn every_kind_of_task_completion_posts_a_callback(kind: Kind) {
     }
     assert_eq!(reason(&mut test, "rejected").await, "no room");
     start(&test.server, "lost", "cell-z").await.unwrap();
-    assert_eq!(test.converge(1).await, 1);
+    assert_eq!(test.converge(1).await, 2, "it fails, another is auctioned");
     assert_eq!(
         reason(&mut test, "lost").await,
         "cell disappeared before completion"

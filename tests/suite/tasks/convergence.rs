@@ -35,6 +35,7 @@ async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind:
         ),
         (1, 1, 1, 0)
     );
+    assert_eq!(counts.kicked, 3, "the pending one is auctioned again");
     assert_eq!(get(&server, "waits").await.unwrap().state(), State::Pending);
     assert_eq!(
         get(&server, "resolving").await.unwrap().state(),

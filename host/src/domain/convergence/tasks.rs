@@ -56,6 +56,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
             break;
         }
     }
+    counts.kicked += waiting.len() as u64;
     if !waiting.is_empty()
         && let Err(fault) = service
             .clients()
