@@ -160,19 +160,28 @@ pub async fn fail(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), D
     Ok(())
 }
 
-/// The auctioneer could not place a task. It stays pending until it was rejected `max_task_retries`
-/// times, then fails.
+/// The auctioneer could not place a task. It is pending again; after `max_task_retries` rejections
+/// the next one fails it, and the outcome of the failure is returned, as in Diego, also if the task
+/// can neither be rejected nor fail.
 ///
 /// # Errors
 /// The task is missing, or its state does not allow it; errors of the store.
 pub async fn reject(service: &Service, guid: &[u8], reason: &[u8]) -> Result<(), DomainError> {
+    let limit = service.policy().max_task_retries;
     let changed = change_task(service, guid, |task, now_ns| {
-        task.reject(reason, now_ns).map(Some)
+        let rejected = task.reject(reason, now_ns);
+        if task.rejection_count < limit {
+            return rejected.map(Some);
+        }
+        // One change, with one event: Diego publishes no rejection that fails the task.
+        let failing = rejected.as_ref().unwrap_or(task);
+        failing.fail(reason, now_ns).map(Some)
     })
     .await?;
-    if changed.before.rejection_count >= service.policy().max_task_retries {
-        return fail(service, guid, reason).await;
-    }
+    let failed = changed
+        .after
+        .filter(|task| task.state() == TaskState::Completed);
+    submit(service, failed);
     Ok(())
 }
 

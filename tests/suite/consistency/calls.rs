@@ -506,12 +506,9 @@ impl TaskCall {
                     task_guid,
                     rejection_reason: b"no room".to_vec(),
                 };
-                test.call_error(
-                    "tasks/reject",
-                    &request,
-                    &[Type::ResourceNotFound, Type::InvalidRequest],
-                )
-                .await
+                // The second is that of a failure, once the task was rejected too often.
+                let errors = [fits[0], fits[1], Type::InvalidRequest];
+                test.call_error("tasks/reject", &request, &errors).await
             }
             Self::Resolve => test.call_error("tasks/resolving", &by_guid, &fits).await,
             Self::Delete => test.call_error("tasks/delete", &by_guid, &fits).await,

@@ -1,5 +1,8 @@
 //! Every call about tasks: its effect and each of its errors.
 
+use bbs::testing::events::Topic;
+use bbs_model::change::RecordChange;
+use bbs_model::task::TaskState;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::models::task::State;
@@ -161,6 +164,7 @@ async fn task_rejected_four_times_fails(kind: Kind) {
         );
         assert_eq!(task.rejection_reason, b"no room");
     }
+    let mut events = server.service.events().subscribe(Topic::Tasks).unwrap();
     assert_eq!(reject(&server, "task").await, Ok(()));
     let task = get(&server, "task").await.unwrap();
     assert_eq!(
@@ -168,6 +172,22 @@ async fn task_rejected_four_times_fails(kind: Kind) {
         (State::Completed, 4, true)
     );
     assert_eq!(task.failure_reason, b"no room");
+    assert_eq!(
+        reject(&server, "task").await,
+        no_transition("Completed", "Completed"),
+        "the failure is answered, not the rejection"
+    );
+    by_guid(&server, "resolving", "task").await.unwrap();
+    let mut published = Vec::new();
+    for _ in 0..2 {
+        let event = events.next().await.unwrap();
+        let RecordChange::Task { after, .. } = &event.change else {
+            panic!("another event: {event:?}");
+        };
+        published.push(after.as_ref().map(|task| task.state()));
+    }
+    let ended = [TaskState::Completed, TaskState::Resolving].map(Some);
+    assert_eq!(published, ended, "one event of the last rejection");
 }
 
 on_layouts_of_sqlite!(rejection_reason_that_is_too_long_is_truncated);
