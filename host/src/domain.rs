@@ -125,6 +125,12 @@ impl DomainError {
         fault.missing_table().map(ToString::to_string)
     }
 
+    /// Whether the database ended the transaction because of a deadlock, in Diego's sense: that of
+    /// MySQL and MariaDB.
+    pub fn is_deadlock(&self) -> bool {
+        matches!(self, Self::Store(fault) if bbs_database::is_deadlock(fault))
+    }
+
     /// Whether the same transaction may succeed when it is retried from its start.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Store(fault) if fault.is_transient())

@@ -309,7 +309,7 @@ const MYSQL_NO_SUCH_TABLE: u16 = 1146;
 /// component; lock wait timeout; deadlock, or a certification conflict between Galera nodes; a
 /// table that was changed after a snapshot, or after a statement was prepared; a conflict between
 /// members of MySQL's group replication.
-const MYSQL_TRANSIENT: [u16; 7] = [1020, 1047, 1205, 1213, 1412, 1615, 3101];
+const MYSQL_TRANSIENT: [u16; 7] = [1020, 1047, 1205, MYSQL_DEADLOCK, 1412, 1615, 3101];
 
 /// Whether the same work may succeed if the whole transaction is repeated: it lost a conflict with
 /// another transaction, and the database has rolled it back.
@@ -320,6 +320,16 @@ pub fn is_transient(error: &SqlError) -> bool {
     // PostgreSQL: serialization failure, deadlock, lock not available.
     code(error).is_some_and(|code| ["40001", "40P01", "55P03"].contains(&code.as_ref()))
         || is_outdated(error)
+}
+
+const MYSQL_DEADLOCK: u16 = 1213;
+
+/// Whether a deadlock of MySQL or MariaDB is a cause of an error.
+pub fn is_deadlock(error: &(dyn std::error::Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes
+        .filter_map(|cause| cause.downcast_ref())
+        .any(|source| mysql_number(source) == Some(MYSQL_DEADLOCK))
 }
 
 /// Whether a statement that the session has prepared cannot be used any more: PostgreSQL has

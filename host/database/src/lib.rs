@@ -37,9 +37,9 @@ use sqlx::SqlitePool;
 pub use address::{Address, ClientCertificate, ConnectionLimits, Server, Tls};
 pub use connection_check::ConnectionCheck;
 pub use errors::{
-    READ_ONLY, StatementError, StatementResult, first_write_advice, is_denied, is_missing_table,
-    is_not_at_once, is_outage, is_read_only, is_refused_row, is_repeatable, is_transient,
-    is_unique_violation, message_of_server, refusal, refused_characters,
+    READ_ONLY, StatementError, StatementResult, first_write_advice, is_deadlock, is_denied,
+    is_missing_table, is_not_at_once, is_outage, is_read_only, is_refused_row, is_repeatable,
+    is_transient, is_unique_violation, message_of_server, refusal, refused_characters,
 };
 pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;

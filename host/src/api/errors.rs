@@ -94,6 +94,9 @@ fn typed(error: &DomainError) -> (Type, String) {
             let failure = failed(source);
             match error.unrecoverable() {
                 Some(fault) => (Type::Unrecoverable, format!("Unrecoverable Error: {fault}")),
+                None if error.is_deadlock() => {
+                    (Type::Deadlock, "the request failed due to deadlock".into())
+                }
                 None => failure,
             }
         }

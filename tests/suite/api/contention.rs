@@ -3,12 +3,14 @@
 
 use bbs::testing::database::sql;
 use bbs_proto::models as proto;
+use bbs_proto::models::error::Type;
 use futures_util::future::join_all;
 
 use super::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, images, rows, start};
 use super::{desire, get, lrp};
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, on_each_server};
+use crate::harness::on_each::on_each_mysql;
 use crate::harness::server::Server;
 
 fn change(update: proto::DesiredLrpUpdate) -> proto::UpdateDesiredLrpRequest {
@@ -123,6 +125,25 @@ async fn deadlocked_update_is_retried(kind: Kind) {
         None
     );
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
+}
+
+on_each_mysql!(deadlock_in_every_attempt_is_the_error_of_the_call);
+async fn deadlock_in_every_attempt_is_the_error_of_the_call(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("guid")).await;
+    let deadlocks = "CREATE TRIGGER deadlocks BEFORE UPDATE ON desired_lrps FOR EACH ROW \
+         SIGNAL SQLSTATE '40001' SET MYSQL_ERRNO = 1213, MESSAGE_TEXT = 'Deadlock found'";
+    server.sql(deadlocks).await;
+    let reply = server
+        .call("/v1/desired_lrp/update", &annotate("ours"))
+        .await;
+    assert_eq!(
+        reply.error(),
+        (
+            Type::Deadlock,
+            "the request failed due to deadlock".to_owned()
+        )
+    );
 }
 
 on_each_server!(repeated_start_does_not_wait_for_a_locked_row);
