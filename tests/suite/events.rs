@@ -16,7 +16,7 @@ use bbs_proto::models as proto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::api::lrp;
+use crate::api::{lrp, routes};
 use crate::harness::database::Kind;
 use crate::harness::event_stream::{EventStream, INSTANCES, ReceivedEvent, TASKS};
 use crate::harness::host::Installation;
@@ -379,12 +379,16 @@ async fn lost_lock_ends_every_stream_cleanly_after_published_events() {
     assert_eq!(server.post(TASKS, []).await.status, 503);
 }
 
-on_each_layout!(event_of_a_call_contains_its_trace_id);
-async fn event_of_a_call_contains_its_trace_id(kind: Kind) {
+on_each_layout!(event_of_a_call_contains_its_trace_id_and_stored_routes);
+async fn event_of_a_call_contains_its_trace_id_and_stored_routes(kind: Kind) {
     let server = Server::empty(kind).await;
     let mut listener = EventStream::open(server.url(INSTANCES), "").await;
+    let sent = routes(&[("cf-router", r#"[ { "hostnames": ["a&b"] } ]"#)]);
     let request = proto::DesireLrpRequest {
-        desired_lrp: Some(lrp("guid")),
+        desired_lrp: Some(proto::DesiredLrp {
+            routes: Some(sent),
+            ..lrp("guid")
+        }),
     };
     let body = bbs_proto::prost::Message::encode_to_vec(&request);
     let trace = "7f461654-74d1-1ee5-8367-77d85df2cdab";
@@ -407,6 +411,11 @@ async fn event_of_a_call_contains_its_trace_id(kind: Kind) {
     assert_eq!(
         (&published.process_guid, &published.modification_tag),
         (&read.process_guid, &read.modification_tag)
+    );
+    let stored = routes(&[("cf-router", r#"[{"hostnames":["a\u0026b"]}]"#)]);
+    assert_eq!(
+        (published.routes, read.routes),
+        (Some(stored.clone()), Some(stored))
     );
 }
 

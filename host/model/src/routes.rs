@@ -62,6 +62,14 @@ impl Routes {
         Ok(is_object.then_some(Self(entries)))
     }
 
+    /// The routes as they are read once they are stored.
+    ///
+    /// # Errors
+    /// The value of an entry is not JSON.
+    pub fn as_stored(routes: Option<&Self>) -> Result<Option<Self>, Malformed> {
+        Self::from_json(&Self::to_json(routes)?)
+    }
+
     /// Renders the stored form: compact, sorted by name.
     ///
     /// # Errors
@@ -108,10 +116,13 @@ mod tests {
             text,
             r#"{"a\u003cb":"\u0026","cf":[{"port":8080}],"tcp":[1]}"#
         );
-        assert_eq!(
-            Routes::from_json(text.as_bytes()).unwrap().unwrap().0.len(),
-            3
-        );
+        let read = Routes::as_stored(Some(&given)).unwrap();
+        let expected = routes(&[
+            ("tcp", "[1]"),
+            ("a<b", r#""\u0026""#),
+            ("cf", r#"[{"port":8080}]"#),
+        ]);
+        assert_eq!(read, Some(expected));
     }
 
     #[test]

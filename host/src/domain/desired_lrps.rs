@@ -18,6 +18,7 @@ use bbs_model::convergence::DesiredInstances;
 use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
 };
+use bbs_model::routes::Routes;
 use bbs_model::slot::Slot;
 use bbs_model::tags::MetricTag;
 use bbs_model::{ModificationTag, Text, TraceId};
@@ -52,6 +53,10 @@ pub async fn desire(
         .iter()
         .map(|mount| mount.driver.clone())
         .collect();
+    // So that the event has what a read would return. The insertion rejects what is not JSON.
+    if let Ok(routes) = Routes::as_stored(lrp.scheduling.routes.as_ref()) {
+        lrp.scheduling.routes = routes;
+    }
     let info = lrp.scheduling.clone();
     let lock = service.lock_key(&info.process_guid).await?;
     let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
