@@ -228,6 +228,7 @@ async fn missing_instances_are_created_and_stale_unclaimed_ones_auctioned_again(
         (1, vec![0]),
         "the other is not stale yet"
     );
+    assert_eq!(counts.unclaimed, 2, "with the created one");
     let (_, requests) = test.converge(31).await;
     assert_eq!(auctioned(&requests), [1]);
     let (_, requests) = test.converge(61).await;
@@ -246,6 +247,7 @@ async fn container_is_suspect_while_its_cell_is_absent(kind: Kind) {
         (counts.suspect_cells, auctioned(&requests)),
         (1, vec![0, 1])
     );
+    assert_eq!((counts.unclaimed, counts.running), (2, 0));
     let waiting = [
         "p/0 UNCLAIMED 0 ",
         "p/0 RUNNING 2 cell-a",
@@ -332,8 +334,9 @@ async fn convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp(k
     assert_eq!(remove("p").await, None);
     assert_eq!(stops(&test, 2).await.len(), 2);
     test.neighbours.locket.remove_presence("cell-a");
-    test.converge(1).await;
+    let (counts, _) = test.converge(1).await;
     assert_eq!(test.rows().await, Vec::<String>::new());
+    assert_eq!((counts.running, counts.suspect_cells), (0, 0));
     let instance = proto::ActualLrpInstanceKey {
         instance_guid: b"on-cell-a-0".to_vec(),
         cell_id: b"cell-a".to_vec(),

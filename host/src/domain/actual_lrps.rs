@@ -6,7 +6,7 @@ mod change;
 mod retire;
 
 pub(super) use retire::stop_if;
-pub use retire::{retire, stop};
+pub use retire::{Retirement, retire, stop};
 
 pub(super) use auction::{request_auction, request_auctions};
 use bbs_model::TraceId;

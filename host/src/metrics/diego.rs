@@ -75,7 +75,7 @@ struct Converged {
 }
 
 /// The findings and actions of a run of convergence of instances. Counts managed instances unless
-/// stated otherwise.
+/// stated otherwise; their states are those in which the run leaves them, as Diego's gauges are.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LrpCounts {
     /// Waiting for a cell.
@@ -100,7 +100,7 @@ pub struct LrpCounts {
     pub suspect_claimed: u64,
     /// Cells with a presence in Locket; 0 if the cells are unknown.
     pub present_cells: u64,
-    /// Cells with instances that are not present.
+    /// Cells that are not present, of claimed and running instances of desired LRPs.
     pub suspect_cells: u64,
     /// Updates of desired LRPs that are halted, because a new instance fails. No metric of Diego's.
     pub halted_updates: u64,
@@ -112,7 +112,8 @@ pub struct LrpCounts {
     pub failed: u64,
 }
 
-/// The findings and actions of a run of convergence of tasks.
+/// The findings and actions of a run of convergence of tasks. States are those in which the run
+/// leaves the tasks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskCounts {
     /// Waiting for a cell.

@@ -33,7 +33,8 @@ async fn convergence_fails_expired_pending_tasks_and_prunes_completed_ones(kind:
             counts.resolving,
             counts.pruned
         ),
-        (1, 1, 1, 0)
+        (1, 2, 0, 0),
+        "as the run leaves them"
     );
     assert_eq!(counts.kicked, 3, "the pending one is auctioned again");
     assert_eq!(get(&server, "waits").await.unwrap().state(), State::Pending);

@@ -13,9 +13,18 @@ use crate::domain::{DomainError, Service};
 /// Requests to the cell, without a delay in between, as in Diego.
 const ATTEMPTS: u32 = 5;
 
+/// The effect of a retirement.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Retirement {
+    /// The row is removed.
+    Removed,
+    /// The cell stops the container, and removes the row then.
+    Stopping,
+}
+
 /// The result of one attempt.
 enum Attempt {
-    Done,
+    Done(Retirement),
     /// Can be retried.
     Failed(ClientError),
 }
@@ -30,15 +39,15 @@ pub async fn retire(
     service: &Service,
     key: &LrpKey,
     trace_id: &TraceId,
-) -> Result<(), DomainError> {
+) -> Result<Retirement, DomainError> {
     let mut announced = None;
     let mut last = None;
     for _ in 0..ATTEMPTS {
         match attempt(service, key, trace_id, &mut announced).await {
-            Ok(Attempt::Done) => return Ok(()),
+            Ok(Attempt::Done(effect)) => return Ok(effect),
             Ok(Attempt::Failed(fault)) => last = Some(fault),
             // The cell has removed the instance between two attempts.
-            Err(DomainError::NotFound) if last.is_some() => return Ok(()),
+            Err(DomainError::NotFound) if last.is_some() => return Ok(Retirement::Removed),
             Err(fault) => return Err(fault),
         }
     }
@@ -57,7 +66,7 @@ async fn attempt(
     })
     .await?
     {
-        Retired::Removed => return Ok(Attempt::Done),
+        Retired::Removed => return Ok(Attempt::Done(Retirement::Removed)),
         Retired::HasContainer(row) => *row,
     };
     stop_once(service, &row, trace_id, announced).await
@@ -75,7 +84,7 @@ pub async fn stop(
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
     match stop_once(service, row, trace_id, &mut None).await? {
-        Attempt::Done => Ok(()),
+        Attempt::Done(_) => Ok(()),
         Attempt::Failed(fault) => Err(DomainError::Client(fault)),
     }
 }
@@ -141,7 +150,7 @@ async fn stop_once(
             slot.remove(Some(&instance))
         })
         .await?;
-        return Ok(Attempt::Done);
+        return Ok(Attempt::Done(Retirement::Removed));
     };
     if announced
         .as_ref()
@@ -156,7 +165,7 @@ async fn stop_once(
         .stop(&cell, &row.key(), &instance, trace_id)
         .await
     {
-        Ok(()) => Ok(Attempt::Done),
+        Ok(()) => Ok(Attempt::Done(Retirement::Stopping)),
         Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => Ok(Attempt::Failed(fault)),
     }

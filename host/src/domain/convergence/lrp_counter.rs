@@ -1,4 +1,5 @@
-//! Counts what a run of convergence finds among the instances, page by page.
+//! Counts of a run of convergence, page by page: the records that it finds, and the states in which
+//! it leaves the instances.
 
 use std::collections::BTreeSet;
 
@@ -30,33 +31,50 @@ impl LrpCounter {
         }
     }
 
-    pub(super) fn count(&mut self, unit: &ProcessRecords, input: &ConvergenceInput<'_>) {
+    /// Counts the records of a process guid before the run acts on them.
+    pub(super) fn count_found(&mut self, unit: &ProcessRecords, input: &ConvergenceInput<'_>) {
         let counts = &mut self.counts;
-        counts.desired += unit
-            .wanted
-            .as_ref()
-            .map_or(0, |wanted| u64::try_from(wanted.instances).unwrap_or(0));
-        let mut crashes = false;
         for slot in unit.slots.values() {
-            if let Some(row) = &slot.ordinary {
-                crashes |= row.state() == Some(State::Crashed);
-                match row.state() {
-                    Some(State::Unclaimed) => counts.unclaimed += 1,
-                    Some(State::Claimed) => counts.claimed += 1,
-                    Some(State::Running) => counts.running += 1,
-                    Some(State::Crashed) => counts.crashed += 1,
-                    None => {}
-                }
-            }
             match slot.suspect.as_ref().and_then(ActualLrp::state) {
                 Some(State::Running) => counts.suspect_running += 1,
                 Some(State::Claimed) => counts.suspect_claimed += 1,
                 Some(State::Unclaimed | State::Crashed) | None => {}
             }
-            let gone = slot
-                .rows()
-                .filter(|row| !row.cell_id.is_empty() && input.cells.is_gone(&row.cell_id));
-            self.lost_cells.extend(gone.map(|row| row.cell_id.clone()));
+        }
+        let Some(wanted) = &unit.wanted else { return };
+        counts.desired += u64::try_from(wanted.instances).unwrap_or(0);
+        // Diego counts the cells of desired containers, after it has removed the evacuating rows
+        // whose cell is gone.
+        let rows = unit.slots.values();
+        let rows = rows.flat_map(|slot| slot.ordinary.iter().chain(&slot.suspect));
+        let lost = rows.filter(|row| {
+            matches!(row.state(), Some(State::Claimed | State::Running))
+                && !row.cell_id.is_empty()
+                && input.cells.is_gone(&row.cell_id)
+        });
+        self.lost_cells.extend(lost.map(|row| row.cell_id.clone()));
+    }
+
+    /// Counts the states of the managed instances of a process guid as the run has left them, which
+    /// Diego's gauges have.
+    pub(super) fn count_left(&mut self, unit: &ProcessRecords) {
+        let counts = &mut self.counts;
+        let mut crashes = false;
+        for row in unit
+            .slots
+            .values()
+            .filter_map(|slot| slot.ordinary.as_ref())
+        {
+            match row.state() {
+                Some(State::Unclaimed) => counts.unclaimed += 1,
+                Some(State::Claimed) => counts.claimed += 1,
+                Some(State::Running) => counts.running += 1,
+                Some(State::Crashed) => {
+                    counts.crashed += 1;
+                    crashes = true;
+                }
+                None => {}
+            }
         }
         counts.crashing_desired += u64::from(crashes);
     }

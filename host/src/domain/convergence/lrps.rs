@@ -19,7 +19,7 @@ use futures_util::{StreamExt, stream};
 use super::lrp_counter::LrpCounter;
 use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
-use crate::domain::actual_lrps::{ChangedSlot, announce, retire, write};
+use crate::domain::actual_lrps::{ChangedSlot, Retirement, announce, retire, write};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, desired_lrps, domains};
 use crate::metrics::LrpCounts;
@@ -147,7 +147,8 @@ impl LrpConvergence<'_> {
         loop {
             let (mut units, next) = page(self.service, after).await?;
             units.retain(|guid, records| records.wanted.is_some() || !held.contains(guid));
-            self.act(&units, counter).await;
+            self.act(&mut units, counter).await;
+            units.values().for_each(|unit| counter.count_left(unit));
             if next.is_none() {
                 return Ok(());
             }
@@ -155,12 +156,13 @@ impl LrpConvergence<'_> {
         }
     }
 
-    async fn act(&mut self, units: &BTreeMap<Text, ProcessRecords>, counter: &mut LrpCounter) {
+    /// Acts on the slots of a page, and keeps `units` up to date with them.
+    async fn act(&mut self, units: &mut BTreeMap<Text, ProcessRecords>, counter: &mut LrpCounter) {
         let workers = self.service.policy().convergence_workers.max(1);
         let mut due = Vec::new();
         let mut pushes = Vec::new();
-        for (guid, unit) in units {
-            counter.count(unit, &self.input);
+        for (guid, unit) in &*units {
+            counter.count_found(unit, &self.input);
             pushes.extend(unit.pushes(&self.input));
             if unit.has_old_containers() {
                 self.service.update_hints().begin(self.service, guid);
@@ -187,15 +189,16 @@ impl LrpConvergence<'_> {
             .await;
         for (key, outcome) in done {
             match outcome {
-                Ok(true) => self
-                    .starts
-                    .entry(key.process_guid.clone())
-                    .or_default()
-                    .push(key.index),
-                // The slot has changed or gone since the page was read.
-                Ok(false)
-                | Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {
+                Ok(acted) => {
+                    if acted.is_auctioned {
+                        let indices = self.starts.entry(key.process_guid.clone()).or_default();
+                        indices.push(key.index);
+                    }
+                    let unit = units.entry(key.process_guid.clone()).or_default();
+                    unit.slots.insert(key.index, Box::new(acted.slot));
                 }
+                // The slot has changed or gone since the page was read.
+                Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {}
                 Err(fault) => {
                     self.failed += 1;
                     if is_sampled(self.failed) {
@@ -212,20 +215,43 @@ impl LrpConvergence<'_> {
     }
 }
 
-/// Applies the actions that are still due for a slot; whether its instance needs an auction.
+/// The result of the actions on a slot.
+struct ActedSlot {
+    /// The slot after them. A row that its cell is still to remove is in it.
+    slot: Slot,
+    /// Whether its instance needs an auction.
+    is_auctioned: bool,
+}
+
+/// Applies the actions that are still due for a slot.
 async fn act(
     service: &Service,
     input: &ConvergenceInput<'_>,
     key: &LrpKey,
-) -> Result<bool, DomainError> {
+) -> Result<ActedSlot, DomainError> {
     let lock = service.lock_key(&key.process_guid).await?;
-    let (changed, actions) = retry(|| attempt(service, input, key)).await?;
+    let CommittedActions {
+        changed,
+        mut slot,
+        actions,
+    } = retry(|| attempt(service, input, key)).await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
     drop(lock);
-    if actions.contains(&SlotAction::Retire) {
-        retire(service, key, &TraceId::NONE).await?;
+    if actions.contains(&SlotAction::Retire)
+        && retire(service, key, &TraceId::NONE).await? == Retirement::Removed
+    {
+        slot.ordinary = None;
     }
-    Ok(actions.iter().any(|action| action.is_auctioned()))
+    let is_auctioned = actions.iter().any(|action| action.is_auctioned());
+    Ok(ActedSlot { slot, is_auctioned })
+}
+
+/// The actions that one transaction has committed on a slot.
+struct CommittedActions {
+    changed: Option<ChangedSlot>,
+    /// The slot after them.
+    slot: Slot,
+    actions: Vec<SlotAction>,
 }
 
 /// Locks the desired LRP before its instances, as every other call does.
@@ -233,7 +259,7 @@ async fn attempt(
     service: &Service,
     input: &ConvergenceInput<'_>,
     key: &LrpKey,
-) -> Result<(Option<ChangedSlot>, Vec<SlotAction>), DomainError> {
+) -> Result<CommittedActions, DomainError> {
     let store = service.store();
     let mut writer = store.writer().await?;
     let wanted = writer.wanted(&key.process_guid).await?;
@@ -243,7 +269,13 @@ async fn attempt(
     for action in &actions {
         action.apply(&mut after, key, store.now_ns())?;
     }
-    Ok((write(writer, before, after).await?, actions))
+    let slot = after.clone();
+    let changed = write(writer, before, after).await?;
+    Ok(CommittedActions {
+        changed,
+        slot,
+        actions,
+    })
 }
 
 /// Sends a container the routes or tags that an earlier update failed to send.

@@ -36,20 +36,31 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         drop(page);
         let mut due = Vec::new();
         for task in found {
-            count(&mut counts, &task);
+            let state = task.state();
             match input.decide(&task) {
-                None => {}
-                Some(TaskAction::Auction) => waiting.push(task),
-                Some(action) => due.push((task.guid, action)),
+                None => count(&mut counts, state),
+                Some(TaskAction::Auction) => {
+                    count(&mut counts, state);
+                    waiting.push(task);
+                }
+                Some(action) => due.push(DueTask {
+                    guid: task.guid,
+                    state,
+                    action,
+                }),
             }
         }
         let workers = policy.convergence_workers.max(1);
-        let acted = stream::iter(due).map(|(guid, action)| act(service, &input, guid, action));
+        let acted = stream::iter(due).map(|task| act(service, &input, task));
         let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
-        for action in acted.into_iter().flatten() {
-            match action {
-                TaskAction::Forget => counts.pruned += 1,
-                _ => counts.kicked += 1,
+        for task in acted {
+            match task {
+                ActedTask::Unchanged(state) => count(&mut counts, state),
+                ActedTask::Deleted => counts.pruned += 1,
+                ActedTask::Completed => {
+                    counts.kicked += 1;
+                    count(&mut counts, TaskState::Completed);
+                }
             }
         }
         if after.is_none() {
@@ -69,8 +80,24 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
     Ok(counts)
 }
 
-fn count(counts: &mut TaskCounts, task: &Task) {
-    match task.state() {
+/// A task with an action that was due when its page was read.
+struct DueTask {
+    guid: Text,
+    state: TaskState,
+    action: TaskAction,
+}
+
+/// A due task after the run. A callback that its end submits goes on in the background.
+enum ActedTask {
+    /// The action failed or is no longer due.
+    Unchanged(TaskState),
+    Completed,
+    Deleted,
+}
+
+/// Counts a task in the state in which the run leaves it, which Diego's gauges have.
+fn count(counts: &mut TaskCounts, state: TaskState) {
+    match state {
         TaskState::Pending => counts.pending += 1,
         TaskState::Running => counts.running += 1,
         TaskState::Completed => counts.completed += 1,
@@ -79,35 +106,32 @@ fn count(counts: &mut TaskCounts, task: &Task) {
     }
 }
 
-/// Applies a decision to a task if it is still due; the action that was applied.
-async fn act(
-    service: &Service,
-    input: &TaskConvergence<'_>,
-    guid: Text,
-    action: TaskAction,
-) -> Option<TaskAction> {
+/// Applies a decision to a task if it is still due.
+async fn act(service: &Service, input: &TaskConvergence<'_>, task: DueTask) -> ActedTask {
+    let DueTask {
+        guid,
+        state,
+        action,
+    } = task;
     let done = match action {
+        TaskAction::Auction => return ActedTask::Unchanged(state),
         TaskAction::Forget => {
-            delete_if(
-                service,
-                &guid,
-                |task| Ok(input.decide(task) == Some(action)),
-            )
-            .await
+            let is_due = |task: &Task| Ok(input.decide(task) == Some(action));
+            delete_if(service, &guid, is_due).await
         }
-        TaskAction::Auction => return None,
         TaskAction::Expire
         | TaskAction::Abandon
         | TaskAction::Callback
         | TaskAction::RetryCallback => advance(service, input, &guid, action).await,
     };
     match done {
-        Ok(true) => Some(action),
+        Ok(true) if action == TaskAction::Forget => ActedTask::Deleted,
+        Ok(true) => ActedTask::Completed,
         // The task has changed or gone since the page was read.
-        Ok(false) | Err(DomainError::NotFound) => None,
+        Ok(false) | Err(DomainError::NotFound) => ActedTask::Unchanged(state),
         Err(fault) => {
             tracing::warn!(task = %String::from_utf8_lossy(&guid), reason = %with_causes(&fault), "a task was not converged; the next run retries it");
-            None
+            ActedTask::Unchanged(state)
         }
     }
 }
