@@ -105,7 +105,8 @@ impl From<StoreError> for DomainError {
             | StoreError::NotJson { .. } => Self::Refused(error),
             StoreError::Unreadable { .. } => Self::Unreadable(error),
             StoreError::NotHeld { .. } => Self::NotHeld(error),
-            StoreError::Fence(_)
+            StoreError::Closed
+            | StoreError::Fence(_)
             | StoreError::Units { .. }
             | StoreError::Raced
             | StoreError::Quarantine(_)
@@ -128,7 +129,7 @@ impl DomainError {
     /// Whether the database ended the transaction because of a deadlock, in Diego's sense: that of
     /// MySQL and MariaDB.
     pub fn is_deadlock(&self) -> bool {
-        matches!(self, Self::Store(fault) if bbs_database::is_deadlock(fault))
+        matches!(self, Self::Store(fault) if fault.is_deadlock())
     }
 
     /// Whether the same transaction may succeed when it is retried from its start.

@@ -297,7 +297,10 @@ async fn decided(
 
 /// Before serving: records which migrations have run, cleans up after a finished one, and discards
 /// an unfinished one, which is useless once clients write to the originals.
-async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
     let ran = lines::ran(context, &mut reader).await?;
@@ -362,7 +365,8 @@ async fn begin(
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let work = Work::new(context, way, restorable)?;
-    steps::begin(context, fence, work, going_down).await
+    let (job, _) = steps::begin(context, fence, work, going_down).await?;
+    Ok(job)
 }
 
 /// Makes a finished copy real once it is verified.

@@ -19,7 +19,7 @@ mod transactions;
 mod unreadable;
 
 use std::borrow::Cow;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -94,6 +94,10 @@ pub enum StoreError {
         column: &'static str,
         source: bbs_model::json::Malformed,
     },
+    #[error(
+        "it is not known yet which tables a migration has left at its cut-over, so nothing was read or written; repeat the call"
+    )]
+    Closed,
     #[error(transparent)]
     Fence(#[from] FenceError),
     #[error(transparent)]
@@ -147,6 +151,7 @@ impl StoreError {
             | Self::DoesNotFit { .. }
             | Self::NotJson { .. }
             | Self::NotHeld { .. }
+            | Self::Closed
             | Self::Fence(_)
             | Self::Database(_) => false,
         }
@@ -167,6 +172,12 @@ impl StoreError {
             _ => return None,
         };
         bbs_database::is_missing_table(source).then_some(source)
+    }
+
+    /// Whether the database ended the transaction because of a deadlock, in Diego's sense: that of
+    /// MySQL and MariaDB.
+    pub fn is_deadlock(&self) -> bool {
+        bbs_database::is_deadlock(self)
     }
 }
 
@@ -224,7 +235,7 @@ struct Inner {
     fence: Fence,
     keyring: Arc<Keyring>,
     clock: Arc<dyn Clock>,
-    access: Arc<RwLock<TableAccess>>,
+    current: Arc<RwLock<CurrentAccess>>,
     /// Shared by lasting readers, which a switch waits for while others go on.
     lasting: Arc<RwLock<()>>,
     /// Shared by writers, which a switch waits for while readers go on.
@@ -234,6 +245,17 @@ struct Inner {
     left_out: AtomicU64,
     unreadable: unreadable::Noted,
 }
+
+/// The way in which calls access the tables.
+#[derive(Debug)]
+struct CurrentAccess {
+    tables: TableAccess,
+    /// Otherwise calls are refused, since the tables may be others than these.
+    is_known: bool,
+}
+
+/// The access of a reader or writer. Excludes a switch of the store.
+type SharedAccess = OwnedRwLockReadGuard<CurrentAccess, TableAccess>;
 
 /// The right to keep a reader for more than one page.
 #[derive(Debug)]
@@ -252,7 +274,7 @@ pub struct PendingSwitch {
 /// Exclusive access to the tables, and to how they are accessed.
 #[derive(Debug)]
 pub struct Switch {
-    access: OwnedRwLockWriteGuard<TableAccess>,
+    current: OwnedRwLockWriteGuard<CurrentAccess>,
     _writing: OwnedRwLockWriteGuard<()>,
     _lasting: OwnedRwLockWriteGuard<()>,
     _permits: OwnedSemaphorePermit,
@@ -262,13 +284,28 @@ impl Deref for Switch {
     type Target = TableAccess;
 
     fn deref(&self) -> &TableAccess {
-        &self.access
+        &self.current.tables
     }
 }
 
-impl DerefMut for Switch {
-    fn deref_mut(&mut self) -> &mut TableAccess {
-        &mut self.access
+impl Switch {
+    /// Lets calls go on with another access.
+    pub fn open(mut self, tables: TableAccess) {
+        *self.current = CurrentAccess {
+            tables,
+            is_known: true,
+        };
+    }
+
+    /// Has calls refused from when the switch is dropped on, since which tables there are is not
+    /// known, up to [`open`](Self::open) or [`reopen`](Self::reopen).
+    pub fn close(&mut self) {
+        self.current.is_known = false;
+    }
+
+    /// Lets calls go on with the access that they had before the store was closed.
+    pub fn reopen(mut self) {
+        self.current.is_known = true;
     }
 }
 
@@ -278,7 +315,7 @@ impl PendingSwitch {
     pub async fn exclude_others(self) -> Switch {
         let writing = Arc::clone(&self.store.0.writing).write_owned().await;
         Switch {
-            access: Arc::clone(&self.store.0.access).write_owned().await,
+            current: Arc::clone(&self.store.0.current).write_owned().await,
             _writing: writing,
             _lasting: self.lasting,
             _permits: self.permits,
@@ -309,13 +346,16 @@ impl Store {
         access: TableAccess,
     ) -> Self {
         let kept_readers = Arc::new(Semaphore::new(third_of_readers(&database)));
-        let access = Arc::new(RwLock::new(access));
+        let current = CurrentAccess {
+            tables: access,
+            is_known: true,
+        };
         Self(Arc::new(Inner {
             database,
             fence,
             keyring,
             clock,
-            access,
+            current: Arc::new(RwLock::new(current)),
             lasting: Arc::default(),
             writing: Arc::default(),
             kept_readers,
@@ -325,7 +365,7 @@ impl Store {
     }
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
-    /// until the guard is dropped. For a cut-over, which replaces the tables and the way of access.
+    /// until the switch is dropped. For a cut-over, which replaces the tables and the way of access.
     pub async fn switch(&self) -> Switch {
         self.pending_switch().await.exclude_others().await
     }
@@ -359,8 +399,12 @@ impl Store {
         }
     }
 
-    async fn access(&self) -> OwnedRwLockReadGuard<TableAccess> {
-        Arc::clone(&self.0.access).read_owned().await
+    async fn access(&self) -> Result<SharedAccess, StoreError> {
+        let current = Arc::clone(&self.0.current).read_owned().await;
+        let tables = OwnedRwLockReadGuard::try_map(current, |current| {
+            current.is_known.then_some(&current.tables)
+        });
+        tables.map_err(|_| StoreError::Closed)
     }
 
     /// The present time in nanoseconds since 1970.
@@ -398,7 +442,7 @@ impl Store {
     /// # Errors
     /// If the database has no connection, or the transaction cannot begin.
     pub async fn reader(&self) -> Result<Reader, StoreError> {
-        let access = self.access().await;
+        let access = self.access().await?;
         Reader::begin(self.clone(), access, self.0.database.read().await?).await
     }
 
@@ -417,7 +461,7 @@ impl Store {
     /// # Errors
     /// As [`reader`](Self::reader).
     pub async fn look(&self) -> Result<Reader, StoreError> {
-        let access = self.access().await;
+        let access = self.access().await?;
         let tx = access.look(&self.0.database).await?;
         Reader::begin(self.clone(), access, tx).await
     }
@@ -428,7 +472,7 @@ impl Store {
     /// If this host is no longer the master, or the database fails.
     pub async fn writer(&self) -> Result<Writer, StoreError> {
         let writing = Arc::clone(&self.0.writing).read_owned().await;
-        let access = self.access().await;
+        let access = self.access().await?;
         let tx = self.0.fence.begin().await?;
         Ok(Writer::new(self.clone(), access, writing, tx))
     }

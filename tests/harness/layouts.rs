@@ -265,13 +265,12 @@ impl RunningMigration {
         self.copied.await.unwrap().expect("the copy succeeds");
         let before = records(&self.api).await;
         let next = access(&self.context, &self.fence, SPLIT).await;
-        let mut access = self.store.switch().await;
+        let switch = self.store.switch().await;
         self.online
             .cut_over(&self.context, &self.fence)
             .await
             .expect("the cut-over succeeds");
-        *access = next;
-        drop(access);
+        switch.open(next);
         migrate::clean_up(&self.context, &self.fence)
             .await
             .expect("the clean-up succeeds");

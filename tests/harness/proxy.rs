@@ -8,6 +8,10 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::PATIENCE;
 
+/// The commands of MySQL's protocol that execute a statement: `COM_QUERY`, and `COM_STMT_EXECUTE`
+/// after it was prepared.
+const EXECUTES: [u8; 2] = [0x03, 0x17];
+
 pub struct Proxy {
     address: SocketAddr,
     state: Arc<ProxyState>,
@@ -34,6 +38,8 @@ struct ProxyState {
     kept: &'static [u8],
     /// Whether only those are left, and no new connection is accepted.
     keeps_only: AtomicBool,
+    /// Whether the connection breaks by which these bytes were sent, in the place of the answer.
+    loses_answer: bool,
     streams: Mutex<Vec<TcpStream>>,
 }
 
@@ -70,20 +76,31 @@ impl Proxy {
 
     /// Connections go to the targets in turn, skipping those that refuse.
     pub fn to_each_of(targets: Vec<SocketAddr>) -> Self {
-        Self::with(targets, Rewrite::NOTHING, b"")
+        Self::with(targets, Rewrite::NOTHING, b"", false)
     }
 
     /// A proxy that changes bytes on their way.
     pub fn rewriting(targets: Vec<SocketAddr>, rewrite: Rewrite) -> Self {
-        Self::with(targets, rewrite, b"")
+        Self::with(targets, rewrite, b"", false)
     }
 
     /// A proxy that recognises the connections by which `kept` is sent.
     pub fn recognising(target: SocketAddr, kept: &'static [u8]) -> Self {
-        Self::with(vec![target], Rewrite::NOTHING, kept)
+        Self::with(vec![target], Rewrite::NOTHING, kept, false)
     }
 
-    fn with(targets: Vec<SocketAddr>, rewrite: Rewrite, kept: &'static [u8]) -> Self {
+    /// A proxy to MySQL or MariaDB that breaks the connection by which a statement with this text is
+    /// sent, once the server has executed it.
+    pub fn losing_the_answer_to(target: SocketAddr, text: &'static [u8]) -> Self {
+        Self::with(vec![target], Rewrite::NOTHING, text, true)
+    }
+
+    fn with(
+        targets: Vec<SocketAddr>,
+        rewrite: Rewrite,
+        kept: &'static [u8],
+        loses_answer: bool,
+    ) -> Self {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .expect("the loopback interface has free ports");
         let address = listener.local_addr().expect("a listener has an address");
@@ -101,6 +118,7 @@ impl Proxy {
             rewrite,
             kept,
             keeps_only: AtomicBool::new(false),
+            loses_answer,
             streams: Mutex::default(),
         });
         let accepting = Arc::clone(&state);
@@ -251,6 +269,8 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
     let away = Arc::clone(state);
     let client_copy = client.try_clone()?;
     let server_copy = server.try_clone()?;
+    let is_executed = Arc::new(AtomicBool::new(false));
+    let has_executed = Arc::clone(&is_executed);
     std::thread::spawn(move || {
         let mut is_recognised = false;
         pump(
@@ -264,6 +284,13 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
                         .any(|part| part == towards.kept);
                 if towards.keeps_only.load(Ordering::SeqCst) && !is_recognised {
                     return Passage::Breaks;
+                }
+                if is_recognised
+                    && bytes
+                        .get(4)
+                        .is_some_and(|command| EXECUTES.contains(command))
+                {
+                    has_executed.store(true, Ordering::SeqCst);
                 }
                 if towards.passes(bytes.len()) {
                     Passage::Passes
@@ -283,7 +310,11 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
                 (away.rewrite.to_client)(sent, bytes);
                 sent += bytes.len();
                 away.hold(bytes.len());
-                Passage::Passes
+                if away.loses_answer && is_executed.load(Ordering::SeqCst) {
+                    Passage::Breaks
+                } else {
+                    Passage::Passes
+                }
             },
             &away,
         );

@@ -44,10 +44,9 @@ impl ChangeRecorder for NoteRecorder {
 async fn server_with_recorder(kind: Kind) -> Server {
     let server = Server::empty(kind).await;
     server.sql("CREATE TABLE notes (unit VARCHAR(255))").await;
-    let mut access = server.store.switch().await;
-    let with_recorder = std::mem::take(&mut *access).with_change_recorder(Arc::new(NoteRecorder));
-    *access = with_recorder;
-    drop(access);
+    let switch = server.store.switch().await;
+    let access = switch.clone().with_change_recorder(Arc::new(NoteRecorder));
+    switch.open(access);
     server
 }
 

@@ -26,6 +26,7 @@ use crate::harness::engine::Engine;
 use crate::harness::fixture;
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::chain;
+use crate::harness::on_each::on_each_mysql;
 use crate::harness::proxy::Proxy;
 use crate::harness::stored::{Rows, Stored};
 use crate::harness::{PATIENCE, block_until, pause};
@@ -116,6 +117,23 @@ async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
                 "{direction}, cut after {point}/{POINTS_OF_FAULT}"
             );
         }
+    }
+}
+
+on_each_mysql!(cut_over_whose_answer_is_lost_keeps_its_version);
+/// The server has renamed the tables, which is not known to the host.
+async fn cut_over_whose_answer_is_lost_keeps_its_version(kind: Kind) {
+    let server = kind.engine();
+    for (start, direction, version) in directions(at_newest(kind).await).await {
+        let (wanted, _) = undisturbed(&start, server, direction, version).await;
+        let proxy = Proxy::losing_the_answer_to(server.address(), b"RENAME TABLE");
+        let cut = migrate_through(&proxy, &start, direction, version).await;
+        assert!(cut.is_err(), "{direction}: no answer was lost");
+        migrate(&start, direction, version).await.unwrap();
+        assert!(
+            inspect(&start, version).await == wanted,
+            "{direction}: {cut:?}"
+        );
     }
 }
 

@@ -6,13 +6,14 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
 
+use bbs::testing::database::sql;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::lrp;
-use crate::harness::database::{Kind, on_each_database};
+use crate::harness::database::{Kind, on_each_database, on_each_server};
 use crate::harness::deployment::link_files;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture;
@@ -28,7 +29,7 @@ use crate::harness::modules::{
 };
 use crate::harness::packages::Packages;
 use crate::harness::ports::free_address;
-use crate::harness::{http_client, pause};
+use crate::harness::{PATIENCE, http_client, pause};
 
 const SETTINGS: Settings = Settings {
     clients: 8,
@@ -219,6 +220,43 @@ async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
         .await;
     reloading.packages.put_back("colours");
     assert!(reloading.reloaded().await.contains("the same as before"));
+    assert!(reloading.host.terminate().success());
+}
+
+on_each_server!(copies_are_not_resumed_once_clients_have_written_without_a_record);
+/// Setup: another client reads a table, so that the cut-over is given up with its copies. The add-on
+/// is removed, and installed again.
+async fn copies_are_not_resumed_once_clients_have_written_without_a_record(kind: Kind) {
+    let packages = Packages::new();
+    let installation = packages
+        .installation(kind)
+        .set("migration_lock_timeout", "1s");
+    let mut reloading = Reloading::with(packages, installation).await;
+    let client = reloading
+        .installation
+        .database
+        .open_with_idle_limit(PATIENCE);
+    let client = client.await;
+    let mut reading = client.read().await.unwrap();
+    let read = sql("SELECT COUNT(*) FROM desired_lrps");
+    reading.fetch(read).await.unwrap();
+    reloading.packages.install("colours", &migration_add_on());
+    reloading.reloaded().await;
+    let host = &mut reloading.host;
+    host.wait_for_line(|line| line.contains("with the copies"));
+
+    reloading.packages.remove("colours");
+    reloading.reloaded().await;
+    let caller = reloading.caller();
+    caller.desire(&lrp("beside")).await.unwrap();
+    drop(reading);
+    client.close().await;
+    reloading.packages.put_back("colours");
+    reloading.reloaded().await;
+    let host = &mut reloading.host;
+    host.wait_for_line(|line| line.contains("cut over"));
+    let found = caller.get(b"beside").await.unwrap().unwrap();
+    assert_eq!(found.process_guid, b"beside");
     assert!(reloading.host.terminate().success());
 }
 

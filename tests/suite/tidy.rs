@@ -23,8 +23,8 @@ const CONFINED: &[(&str, &[&str])] = &[
     (
         "bbs_database",
         &[
-            "cli", "config", "domain", "import", "keys", "lock", "metrics", "migrate", "startup",
-            "store", "testing",
+            "cli", "config", "import", "keys", "lock", "metrics", "migrate", "startup", "store",
+            "testing",
         ],
     ),
     (

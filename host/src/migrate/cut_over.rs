@@ -256,7 +256,9 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
     match complete(context, fence).await {
-        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) => {
+        // Without an answer the server may have changed the names, or do so yet: then the next
+        // start completes it.
+        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) if !fault.is_outage() => {
             take_back(fence, job, history).await?;
             Err(fault)
         }

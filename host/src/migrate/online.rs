@@ -8,7 +8,7 @@ use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::catch_up::Meanwhile;
-use super::changed_units::UnitRecorder;
+use super::changed_units::{self, UnitRecorder};
 use super::copy::UnitBudget;
 use super::{
     Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, cut_over, decided,
@@ -21,6 +21,8 @@ use crate::store::ChangeRecorder;
 #[derive(Debug)]
 pub struct Online {
     job: Arc<Job>,
+    /// Whether an earlier run has begun the copies.
+    is_resumed: bool,
 }
 
 /// How to continue after a migration has begun.
@@ -51,8 +53,8 @@ pub async fn start(
     let going_down = matches!(intent, Intent::Down { .. });
     let lines = LinePair::here(context, &mut context.database.read().await?).await?;
     let work = Work::online(context, lines.way(from, to))?;
-    let job = steps::begin(context, fence, work, going_down).await?;
-    Ok(Start::Follow(Online { job }))
+    let (job, is_resumed) = steps::begin(context, fence, work, going_down).await?;
+    Ok(Start::Follow(Online { job, is_resumed }))
 }
 
 impl Online {
@@ -69,6 +71,18 @@ impl Online {
     /// Records the units that clients change.
     pub fn change_recorder(&self) -> Arc<dyn ChangeRecorder> {
         Arc::new(UnitRecorder::new(Arc::clone(&self.job)))
+    }
+
+    /// Removes what clients have recorded for an earlier migration, whose groups of tables may be
+    /// others. Only while no client writes.
+    ///
+    /// # Errors
+    /// Another host has raised the fence, or the database fails.
+    pub async fn forget_earlier_changes(&self, fence: &Fence) -> Result<(), MigrateError> {
+        if self.is_resumed {
+            return Ok(());
+        }
+        changed_units::forget_all(fence).await
     }
 
     /// Everything up to complete and verified copies, while clients read and write.
@@ -130,9 +144,13 @@ impl Online {
     /// Whether the version became durable, whatever the cut-over returned.
     ///
     /// # Errors
-    /// The database cannot be read.
-    pub async fn has_arrived(&self, context: &Context) -> Result<bool, MigrateError> {
-        let phase = state::phase(&mut context.database.read().await?).await?;
+    /// Another host has raised the fence, or the database fails; transient if the cut-over may still
+    /// be committed.
+    pub async fn has_arrived(&self, fence: &Fence) -> Result<bool, MigrateError> {
+        let mut tx = fence.begin_change().await?;
+        // The server may go on with a commit whose connection is lost.
+        state::wait_for_writers(&mut tx).await?;
+        let phase = state::phase(&mut tx).await?;
         Ok(phase.is_none_or(Phase::has_arrived))
     }
 

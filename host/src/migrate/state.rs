@@ -254,6 +254,13 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     Ok(Some(Underway { phase, ..underway }))
 }
 
+/// Locks the record of the unfinished migration: waits for transactions that have written it.
+pub(super) async fn wait_for_writers(tx: &mut Transaction) -> Result<(), MigrateError> {
+    let lock = sql("UPDATE bbs_migration SET token = token WHERE id = 1");
+    tx.execute(lock).await.about("bbs_migration")?;
+    Ok(())
+}
+
 /// The phase of the unfinished migration.
 pub(super) async fn phase(tx: &mut Transaction) -> Result<Option<Phase>, MigrateError> {
     Ok(underway(tx).await?.map(|underway| underway.phase))

@@ -198,18 +198,25 @@ impl Serving<'_> {
             let access = next
                 .access(self.fence, current, next.stays_at(current))
                 .await?;
-            *self.store.switch().await = access;
+            // With this access, what clients change is not recorded: copies whose cut-over was given
+            // up must not be resumed.
+            migrate::settle(&next.context(), self.fence).await?;
+            self.store.switch().await.open(access);
         }
         Ok(None)
     }
 
     /// From here on, what clients change is recorded.
     async fn follow(&self, next: &Prepared, online: Online) -> Result<Online, StartupError> {
-        match next.access_following(self.fence, &online).await {
-            Ok(access) => {
-                *self.store.switch().await = access;
-                Ok(online)
-            }
+        let recording = async {
+            let access = next.access_following(self.fence, &online).await?;
+            let switch = self.store.switch().await;
+            online.forget_earlier_changes(self.fence).await?;
+            switch.open(access);
+            Ok(())
+        };
+        match recording.await {
+            Ok(()) => Ok(online),
             Err(error) => {
                 // Nothing was copied.
                 online.give_up(&next.context(), self.fence).await?;

@@ -8,18 +8,21 @@ use backon::{BackoffBuilder, Retryable};
 use bbs_work::causes::with_causes;
 use bbs_work::pauses;
 use bbs_work::progress::{STOPPED, Wait};
+use tokio::time::timeout;
 use tracing::Instrument;
 
 use super::{Prepared, StartupError};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
-use crate::store::{Store, TableAccess};
+use crate::store::{Store, Switch, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: on SQLite they wait for it.
 const BATCH_TIME: Duration = Duration::from_millis(20);
 /// Pause before a migration goes on after an outage.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
+/// How long calls wait for the outcome of a cut-over that has failed.
+const OUTCOME_WAIT: Duration = Duration::from_secs(1);
 /// Attempts of a cut-over before which clients had changed units that modules take long for.
 const ATTEMPTS_BEHIND: u32 = 5;
 
@@ -91,11 +94,11 @@ impl Prepared {
             }
             Err(StartupError::Migrate(
                 fault @ (MigrateError::Locked { .. } | MigrateError::Behind { .. }),
-            )) if !self.has_arrived(&context, online).await? => {
+            )) if !self.has_arrived(fence, online).await? => {
                 self.go_on_beside(&fault);
                 Ok(false)
             }
-            Err(StartupError::Migrate(fault)) if !self.has_arrived(&context, online).await? => {
+            Err(StartupError::Migrate(fault)) if !self.has_arrived(fence, online).await? => {
                 self.go_on_without(fence, online, store, &fault).await?;
                 Ok(false)
             }
@@ -119,7 +122,7 @@ impl Prepared {
             let Err(fault) = done.await else {
                 return Ok(());
             };
-            if !fault.is_outage() || self.has_arrived(context, online).await? {
+            if !fault.is_outage() || self.has_arrived(fence, online).await? {
                 return Err(fault);
             }
             let reason = with_causes(&fault);
@@ -130,10 +133,10 @@ impl Prepared {
     }
 
     /// Waits for the server.
-    async fn has_arrived(&self, context: &Context, online: &Online) -> Result<bool, MigrateError> {
-        (|| online.has_arrived(context))
+    async fn has_arrived(&self, fence: &Fence, online: &Online) -> Result<bool, MigrateError> {
+        (|| online.has_arrived(fence))
             .retry(pauses::of_background_work())
-            .when(MigrateError::is_outage)
+            .when(|fault| fault.is_outage() || fault.is_transient())
             .await
     }
 
@@ -158,20 +161,25 @@ impl Prepared {
             let pending = store.pending_switch().await;
             // Again, so that little is left while all clients wait.
             online.catch_up_soon(context, fence).await?;
-            let mut access = pending.exclude_others().await;
+            let mut switch = pending.exclude_others().await;
+            // Also if this is dropped meanwhile, at a signal: the calls that wait would go on with
+            // tables that are replaced, or about to be.
+            switch.close();
             let began = Instant::now();
-            match online.cut_over(context, fence).await {
+            let fault = match online.cut_over(context, fence).await {
                 Ok(()) => {
-                    *access = next;
-                    drop(access);
+                    switch.open(next);
                     let blocked_ms = began.elapsed().as_secs_f64() * 1000.0;
                     tracing::info!(name: "cut-over", blocked_ms, data_version = online.to(), "cut over");
                     return Ok(());
                 }
-                Err(fault)
-                    if fault.is_transient() && !self.has_arrived(context, online).await? =>
-                {
-                    drop(access);
+                Err(fault) => fault,
+            };
+            if !self.reopened(fence, online, store, switch).await? {
+                return Err(fault.into());
+            }
+            match fault {
+                fault if fault.is_transient() => {
                     let holders = migrate::lock_holders(context).await;
                     let Some(pause) = pauses.next() else {
                         return Err(MigrateError::Locked {
@@ -189,12 +197,36 @@ impl Prepared {
                     let _waiting = self.progress.wait(Wait::Lock);
                     tokio::time::sleep(pause).await;
                 }
-                Err(MigrateError::Behind { .. }) if times_behind < ATTEMPTS_BEHIND => {
+                MigrateError::Behind { .. } if times_behind < ATTEMPTS_BEHIND => {
                     times_behind += 1;
                 }
-                Err(fault) => return Err(fault.into()),
+                fault => return Err(fault.into()),
             }
         }
+    }
+
+    /// Lets calls go on with the original tables after a cut-over that has failed, unless its
+    /// version has become durable all the same, of which the answer may be lost. While that cannot
+    /// be found out, calls wait for a moment, and then are refused. Returns whether they go on.
+    async fn reopened(
+        &self,
+        fence: &Fence,
+        online: &Online,
+        store: &Store,
+        switch: Switch,
+    ) -> Result<bool, MigrateError> {
+        if let Ok(Ok(has_arrived)) = timeout(OUTCOME_WAIT, online.has_arrived(fence)).await {
+            if !has_arrived {
+                switch.reopen();
+            }
+            return Ok(!has_arrived);
+        }
+        drop(switch);
+        let has_arrived = self.has_arrived(fence, online).await?;
+        if !has_arrived {
+            store.switch().await.reopen();
+        }
+        Ok(!has_arrived)
     }
 
     /// The copies are caught up with by the next start, or reload, which cuts over.
@@ -218,10 +250,10 @@ impl Prepared {
         let reason = with_causes(fault).to_string();
         let given_up = async {
             let access = self.access(fence, online.from(), false).await?;
-            let mut current = store.switch().await;
+            let switch = store.switch().await;
             // Changes may go unrecorded only after the database says that the copies are abandoned.
             online.give_up(&self.online_context(), fence).await?;
-            *current = access;
+            switch.open(access);
             Ok(())
         };
         let given_up: Result<(), StartupError> = given_up.await;

@@ -5,13 +5,13 @@ use bbs_database::{Dialect, Transaction, sql};
 use bbs_units::RowLock;
 use tokio::sync::OwnedRwLockReadGuard;
 
-use super::access::{Backend, TableAccess};
+use super::access::Backend;
 use super::column_values::{ColumnValues, Conflict, check_size, with_ascii_diagnostics};
 use super::filter::Filter;
 use super::lensed::LoadedUnits;
 use super::page::{Key, Listed, Range};
 use super::record::Projection;
-use super::{EntityTable, Session, Store, StoreError, direct, failed};
+use super::{EntityTable, Session, SharedAccess, Store, StoreError, direct, failed};
 
 /// A transaction that reads entities.
 ///
@@ -20,7 +20,7 @@ use super::{EntityTable, Session, Store, StoreError, direct, failed};
 /// [`StoreError::Unreadable`]; lists leave it out.
 #[derive(Debug)]
 pub struct Reader {
-    pub(super) access: OwnedRwLockReadGuard<TableAccess>,
+    pub(super) access: SharedAccess,
     pub(super) session: Session,
     /// See [`Store::lasting_reader`]. Dropped after the transaction.
     _lasting: Option<OwnedRwLockReadGuard<()>>,
@@ -32,7 +32,7 @@ impl Reader {
     /// migration would return a column's name instead of its value.
     pub(super) async fn begin(
         store: Store,
-        access: OwnedRwLockReadGuard<TableAccess>,
+        access: SharedAccess,
         mut tx: Transaction,
     ) -> Result<Self, StoreError> {
         if tx.dialect() == Dialect::Sqlite {
@@ -143,7 +143,7 @@ impl Reader {
 /// [`StoreError::Exists`], and a write of plain text with [`StoreError::NotText`] or
 /// [`StoreError::TooLong`] if its column cannot hold it.
 pub struct Writer {
-    pub(super) access: OwnedRwLockReadGuard<TableAccess>,
+    pub(super) access: SharedAccess,
     pub(super) session: Session,
     /// The units loaded so far, if the tables are accessed through a lens.
     units: LoadedUnits,
@@ -166,7 +166,7 @@ impl std::fmt::Debug for Writer {
 impl Writer {
     pub(super) fn new(
         store: Store,
-        access: OwnedRwLockReadGuard<TableAccess>,
+        access: SharedAccess,
         writing: OwnedRwLockReadGuard<()>,
         tx: Transaction,
     ) -> Self {

@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-use bbs::testing::migrate::fault::{AFTER_BATCH, AFTER_COPY, ONLINE_POINTS};
+use bbs::testing::migrate::fault::{
+    AFTER_BATCH, AFTER_COPY, AFTER_CUT_OVER, BEFORE_CUT_OVER_COMMIT, ONLINE_POINTS,
+};
 use tokio::sync::watch;
 
 use super::{ARCHIVED, OLDEST, inspect, points, run, with_fixture};
@@ -36,17 +38,29 @@ async fn kill_at_any_point_of_an_online_migration_loses_nothing(kind: Kind) {
     assert!(!run("down", OLDEST, &start, None));
     let before = at_rest(&start.copy()).await;
     for point in points(kind).chain(ONLINE_POINTS) {
-        killed_at(point, ["online", "online"], &start, &before).await;
+        interrupted(point, ["online", "online"], &start, &before).await;
     }
     // Each mode resumes a migration of the other one.
     for point in [AFTER_BATCH, AFTER_COPY] {
-        killed_at(point, ["online", "offline"], &start, &before).await;
-        killed_at(point, ["offline", "online"], &start, &before).await;
+        interrupted(point, ["online", "offline"], &start, &before).await;
+        interrupted(point, ["offline", "online"], &start, &before).await;
     }
 }
 
-async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: &Model) {
-    let case = format!("{point}, {modes:?}");
+on_each_database!(signal_during_the_cut_over_loses_no_write);
+/// The host is stopped while calls wait for its cut-over, gets a signal to end, and is continued:
+/// the tables that these calls would read and write may be replaced.
+async fn signal_during_the_cut_over_loses_no_write(kind: Kind) {
+    let start = with_fixture(kind).await;
+    let before = at_rest(&start.copy()).await;
+    for point in [BEFORE_CUT_OVER_COMMIT, AFTER_CUT_OVER] {
+        let stop = format!("stop:{point}");
+        interrupted(&stop, ["online", "online"], &start, &before).await;
+    }
+}
+
+async fn interrupted(fault: &str, modes: [&str; 2], start: &TestDatabase, before: &Model) {
+    let case = format!("{fault}, {modes:?}");
     let database = start.copy();
     let [first, second] = modes.map(|mode| {
         let installation =
@@ -56,8 +70,13 @@ async fn killed_at(point: &str, modes: [&str; 2], start: &TestDatabase, before: 
     let (address, at) = watch::channel("http://127.0.0.1:1".to_owned());
     let caller = Caller::new(at);
     let mut load = Load::start(&caller, before.clone(), &Aim::default(), SETTINGS);
-    if let Ok(host) = serve(&first, Some(point)).await {
+    if let Ok(host) = serve(&first, Some(fault)).await {
         address.send_replace(host.url(""));
+        if fault.starts_with("stop:") {
+            host.until_stopped().await;
+            host.signal("TERM");
+            host.signal("CONT");
+        }
         tokio::task::spawn_blocking(|| host.wait_for_end())
             .await
             .expect("the migration reaches the point");
