@@ -39,6 +39,13 @@ pub struct ReadBackError {
     source: SqlError,
 }
 
+impl ReadBackError {
+    /// The error of the database.
+    pub fn source(&self) -> &SqlError {
+        &self.source
+    }
+}
+
 /// A table as the database describes it, normalised so that equivalent declarations compare equal.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PhysicalTable {

@@ -22,7 +22,7 @@ use crate::lock::fence::Fence;
 const UNITS: u64 = 100;
 /// The most changed units that are left to the cut-over, for which clients wait.
 const FEW: u64 = 16;
-/// How long clients wait at the cut-over for the modules of one batch of changed units.
+/// How long clients wait at the cut-over for modules, for all changed units.
 const MODULE_WAIT: Duration = Duration::from_secs(1);
 
 /// The calls of clients while units are copied again.
@@ -98,6 +98,7 @@ async fn sweep(
 ) -> Result<u64, MigrateError> {
     let mut after = None;
     let mut count = 0;
+    let mut module_wait = MODULE_WAIT;
     loop {
         if clients == Meanwhile::Call {
             // A pause holds here, too. The rate does not: below that of the clients' changes, no
@@ -115,7 +116,7 @@ async fn sweep(
         let found = units.len() as u64;
         count += found;
         for units in distinct(units, context.database.dialect()) {
-            copy_all(context, fence, job, units, clients).await?;
+            copy_all(context, fence, job, units, clients, &mut module_wait).await?;
         }
         context.progress.advance(found);
         if found < UNITS {
@@ -155,16 +156,17 @@ async fn copy_all(
     job: &Arc<Job>,
     units: Vec<ChangedUnit>,
     clients: Meanwhile,
+    module_wait: &mut Duration,
 ) -> Result<(), MigrateError> {
     let mut waiting = vec![units];
     while let Some(mut units) = waiting.pop() {
-        let attempt = || copy(context, fence, job, &units, clients);
         let copied = match clients {
             Meanwhile::Call | Meanwhile::Write => {
+                let attempt = || copy(context, fence, job, &units, None);
                 pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await
             }
             // The caller tries again, and lets clients go on between.
-            Meanwhile::Wait => attempt().await,
+            Meanwhile::Wait => copy(context, fence, job, &units, Some(module_wait)).await,
         };
         if copied? == Copied::NotAtOnce {
             let rest = units.split_off(units.len() / 2);
@@ -182,13 +184,14 @@ enum Copied {
     NotAtOnce,
 }
 
-/// Copies units of one group again, and removes their records.
+/// Copies units of one group again, and removes their records. Takes the time of their modules off
+/// `module_wait`.
 async fn copy(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
     units: &[ChangedUnit],
-    clients: Meanwhile,
+    module_wait: Option<&mut Duration>,
 ) -> Result<Copied, MigrateError> {
     let group = units[0].group;
     let keys: Vec<UnitKey> = units.iter().map(|unit| unit.key.clone()).collect();
@@ -199,16 +202,16 @@ async fn copy(
     let Some(read) = read else {
         return Ok(Copied::NotAtOnce);
     };
-    let transformed = match clients {
-        Meanwhile::Call | Meanwhile::Write => read.transformed(job).await?,
-        Meanwhile::Wait => match timeout(MODULE_WAIT, read.transformed(job)).await {
-            Ok(transformed) => transformed?,
-            Err(_) => {
-                return Err(MigrateError::Behind {
-                    unit: keys[0].name(),
-                });
-            }
-        },
+    let transformed = match module_wait {
+        None => read.transformed(job).await?,
+        Some(left) => {
+            let began = Instant::now();
+            let in_time = timeout(*left, read.transformed(job)).await;
+            *left = left.saturating_sub(began.elapsed());
+            in_time.map_err(|_| MigrateError::Behind {
+                unit: keys[0].name(),
+            })??
+        }
     };
     let Some(mut transformed) = transformed else {
         return Ok(Copied::NotAtOnce);

@@ -299,6 +299,11 @@ pub enum MigrateError {
     )]
     NotInQuarantine { unit: String },
     #[error(
+        "an earlier unit {unit:?} is in quarantine and nowhere else, so this one cannot be left out, too: export or delete that \
+         one with `bbs migrate quarantine`, or repair this one, then start again"
+    )]
+    KeptInQuarantine { unit: String },
+    #[error(
         "a migration is under way; units in quarantine can be restored, corrected and deleted once it has ended. `bbs migrate status` \
          says how to finish it"
     )]
@@ -490,6 +495,7 @@ impl MigrateError {
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_outage(source),
+            Self::ReadBack(fault) => is_outage(fault.source()),
             Self::Database(fault) => fault.is_outage(),
             Self::Fence(fault) => fault.is_outage(),
             _ => false,
@@ -506,6 +512,7 @@ impl MigrateError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_transient(source),
+            Self::ReadBack(fault) => is_transient(fault.source()),
             Self::Fence(fault) => fault.is_transient(),
             _ => false,
         }

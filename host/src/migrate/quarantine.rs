@@ -157,8 +157,8 @@ impl RefusedUnit {
 /// Stores units, which are still in their tables, as pending entries.
 ///
 /// # Errors
-/// There are too many of them, with those that are stored already; the transaction has to be rolled
-/// back. The database fails.
+/// There are too many of them, with those that are stored already, or an earlier unit of the same
+/// key is in quarantine; the transaction has to be rolled back. The database fails.
 pub(super) async fn store(
     tx: &mut Transaction,
     work: &Work,
@@ -174,6 +174,14 @@ pub(super) async fn store(
             rows: unit.tables.iter().map(rows).collect(),
             ..entry(work, group, key, error, now_ns)
         };
+        if is_there(tx, of(&entry).add(pending().not())).await? {
+            let unit = key.name();
+            return Err(MigrateError::Refused {
+                group,
+                key: key.clone(),
+                source: Box::new(MigrateError::KeptInQuarantine { unit }),
+            });
+        }
         put(tx, &work.keyring, &work.lens.source, &entry, key, &unit).await?;
         if let Some(left_out) = work.quarantine_lines.admit() {
             tracing::warn!(
@@ -579,23 +587,22 @@ fn parts_of(entries: Cond) -> Cond {
 
 /// Whether there is an entry in the place of this one.
 async fn is_present(tx: &mut Transaction, entry: &QuarantineEntry) -> Result<bool, MigrateError> {
+    is_there(tx, of(entry)).await
+}
+
+async fn is_there(tx: &mut Transaction, entries: Cond) -> Result<bool, MigrateError> {
     let query = Query::select()
         .column("unit")
         .from(QUARANTINE)
-        .cond_where(of(entry))
+        .cond_where(entries)
+        .limit(1)
         .take();
     Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
 }
 
 /// Whether a unit is in quarantine whose migration is not complete.
 pub(super) async fn has_pending(tx: &mut Transaction) -> Result<bool, MigrateError> {
-    let query = Query::select()
-        .column("unit_digest")
-        .from(QUARANTINE)
-        .cond_where(pending())
-        .limit(1)
-        .take();
-    Ok(tx.fetch_optional(&query).await.about(QUARANTINE)?.is_some())
+    is_there(tx, pending()).await
 }
 
 /// Settles the entries of a migration whose version is durable: their units are removed from
