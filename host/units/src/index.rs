@@ -9,9 +9,9 @@ use std::collections::{HashMap, HashSet};
 
 use bbs_database::{Dialect, SqlError, Transaction};
 use bbs_lens::layout::schema::Table;
-use sea_query::{Alias, CaseStatement, Expr, Query, SelectStatement};
+use sea_query::{Alias, CaseStatement, Expr, Query};
 
-use super::key::{KeyColumn, UnitKey, among, unit_key};
+use super::key::{KeyColumn, UnitKey, among, is_one_of, unit_key};
 use super::{RowsError, failed};
 
 /// The keys of one statement on either side of a comparison; MySQL permits at most 65,535
@@ -135,17 +135,6 @@ pub async fn places_among(
     units: &[UnitKey],
 ) -> Result<HashSet<usize>, RowsError> {
     let found = units_among(tx, table, name, units).await?;
-    places_of(tx, table, name, units, &found).await
-}
-
-/// The places of the units that rows of a table with these keys belong to.
-async fn places_of(
-    tx: &mut Transaction,
-    table: &Table,
-    name: &str,
-    units: &[UnitKey],
-    found: &[UnitKey],
-) -> Result<HashSet<usize>, RowsError> {
     let mut index = UnitIndex::new(units, tx.dialect());
     let unknown = found
         .iter()
@@ -175,9 +164,8 @@ pub async fn units_among(
     name: &str,
     units: &[UnitKey],
 ) -> Result<Vec<UnitKey>, RowsError> {
-    let mut query = Query::select();
-    query.and_where(among(&unit_key(table), units, tx.dialect()));
-    distinct_units(tx, table, name, query).await
+    let condition = is_one_of(table, units, tx.dialect());
+    units_where(tx, table, name, condition).await
 }
 
 /// The units of which a table has rows that meet a condition.
@@ -190,22 +178,13 @@ pub async fn units_where(
     name: &str,
     condition: Expr,
 ) -> Result<Vec<UnitKey>, RowsError> {
-    let mut query = Query::select();
-    query.and_where(condition);
-    distinct_units(tx, table, name, query).await
-}
-
-async fn distinct_units(
-    tx: &mut Transaction,
-    table: &Table,
-    name: &str,
-    mut query: SelectStatement,
-) -> Result<Vec<UnitKey>, RowsError> {
     let key = unit_key(table);
-    query
+    let query = Query::select()
         .distinct()
         .columns(key.iter().map(KeyColumn::alias))
-        .from(Alias::new(name));
+        .from(Alias::new(name))
+        .and_where(condition)
+        .to_owned();
     let rows = tx.fetch(&query).await.map_err(failed(name))?;
     rows.iter()
         .map(|row| UnitKey::read(row, &key))
