@@ -9,7 +9,7 @@ mod size;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
 pub use derive::{Audience, Event};
@@ -128,18 +128,15 @@ impl PublishedChange {
             .map(|event| event.text.len())
             .sum();
         if bytes > self.bytes {
-            self.renderings()
+            self.renderings
+                .lock()
                 .retain(|(_, known)| !Arc::ptr_eq(known, &rendering));
         }
         rendered
     }
 
-    fn renderings(&self) -> MutexGuard<'_, Vec<(Arc<str>, Rendering)>> {
-        self.renderings.lock()
-    }
-
     fn rendering(&self, stream: &Arc<str>) -> Rendering {
-        let mut renderings = self.renderings();
+        let mut renderings = self.renderings.lock();
         if let Some((_, rendering)) = renderings.iter().find(|(known, _)| known == stream) {
             return Arc::clone(rendering);
         }
@@ -155,7 +152,8 @@ impl Events {
     pub fn publish(&self, change: RecordChange) {
         let topic = Topic::of(&change);
         if !self
-            .hub()
+            .0
+            .lock()
             .subscribers
             .iter()
             .any(|subscriber| subscriber.topic == topic)
@@ -164,14 +162,14 @@ impl Events {
         }
         // Not while the hub is locked: its size is found by encoding it.
         let published = Arc::new(PublishedChange::new(change));
-        let mut hub = self.hub();
+        let mut hub = self.0.lock();
         hub.subscribers
             .retain(|subscriber| subscriber.topic != topic || subscriber.queue.push(&published));
     }
 
     /// Subscribes to a topic; `None` once the hub is closed.
     pub fn subscribe(&self, topic: Topic) -> Option<Subscription> {
-        let mut hub = self.hub();
+        let mut hub = self.0.lock();
         if hub.closed {
             return None;
         }
@@ -187,7 +185,7 @@ impl Events {
 
     /// Closes the hub: every subscription ends after what is queued, and no new ones are accepted.
     pub fn close(&self) {
-        let mut hub = self.hub();
+        let mut hub = self.0.lock();
         hub.closed = true;
         hub.subscribers
             .drain(..)
@@ -196,15 +194,12 @@ impl Events {
 
     /// The number of subscriptions.
     pub fn subscribers(&self) -> usize {
-        self.hub()
+        self.0
+            .lock()
             .subscribers
             .iter()
             .filter(|subscriber| !subscriber.queue.is_ended())
             .count()
-    }
-
-    fn hub(&self) -> MutexGuard<'_, Hub> {
-        self.0.lock()
     }
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use backon::ExponentialBuilder;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::SqlError;
 use super::errors::is_full;
@@ -50,19 +50,18 @@ impl ConnectFailures {
 }
 
 impl Outage {
-    fn lock(&self) -> MutexGuard<'_, Option<ConnectFailures>> {
-        self.0.lock()
-    }
-
     pub(super) fn reason(&self) -> Option<String> {
-        self.lock().as_ref().map(|failures| failures.reason.clone())
+        self.0
+            .lock()
+            .as_ref()
+            .map(|failures| failures.reason.clone())
     }
 
     /// The time for which a caller tries again that gives a server `longest` to come back: none if
     /// it tries once, absent if it does not try, as another caller has just got no answer. It
     /// counts from the beginning of the outage: calls that wait for each other would add theirs.
     pub(super) fn patience(&self, longest: Duration) -> Option<Duration> {
-        let failures = self.lock();
+        let failures = self.0.lock();
         let Some(first) = failures.as_ref().and_then(ConnectFailures::begun) else {
             return Some(longest);
         };
@@ -76,7 +75,7 @@ impl Outage {
     pub(super) fn note(&self, error: &SqlError) {
         let reason = error.to_string();
         let now = Instant::now();
-        let mut failures = self.lock();
+        let mut failures = self.0.lock();
         // Where a server has no place for another connection, those that are open go on, and one
         // may become free.
         let begun = failures
@@ -100,7 +99,7 @@ impl Outage {
     }
 
     pub(super) fn end(&self) {
-        if self.lock().take().is_some() {
+        if self.0.lock().take().is_some() {
             tracing::info!(name: "database.reached", "the database can be reached again");
         }
     }

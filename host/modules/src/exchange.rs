@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use super::translate::{NextAnswer, NextCall, TranslateError};
 
@@ -44,7 +44,7 @@ impl Exchange {
     /// The import `next`: hands the call to the driving future, and waits for the answer.
     pub(super) async fn call_next(&self, call: NextCall) -> NextAnswer {
         {
-            let mut state = self.lock();
+            let mut state = self.0.lock();
             if !state.has_next {
                 return Err(TranslateError::new(
                     "`next` can be called only during `call`",
@@ -53,29 +53,32 @@ impl Exchange {
             state.called = Some(call);
         }
         // No waker: the driving future polls the guest again once it has the answer.
-        poll_fn(|_| self.lock().answer.take().map_or(Poll::Pending, Poll::Ready)).await
+        poll_fn(|_| {
+            self.0
+                .lock()
+                .answer
+                .take()
+                .map_or(Poll::Pending, Poll::Ready)
+        })
+        .await
     }
 
     /// The call that the guest waits for, once.
     pub(super) fn take_call(&self) -> Option<NextCall> {
-        self.lock().called.take()
+        self.0.lock().called.take()
     }
 
     /// The answer to the guest's last call.
     pub(super) fn answer(&self, answer: Option<NextAnswer>) {
-        self.lock().answer = answer;
+        self.0.lock().answer = answer;
     }
 
     pub(super) fn begin_slice(&self, slice: Slice) {
-        self.lock().slice = Some(slice);
+        self.0.lock().slice = Some(slice);
     }
 
     /// The running slice; `None` before the first.
     pub(super) fn slice(&self) -> Option<Slice> {
-        self.lock().slice
-    }
-
-    fn lock(&self) -> MutexGuard<'_, ExchangeState> {
-        self.0.lock()
+        self.0.lock().slice
     }
 }

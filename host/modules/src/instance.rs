@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 use wasmtime::{ResourceLimiter, Store, UpdateDeadline};
 
 use super::call::CallError;
@@ -147,12 +147,12 @@ impl<L: Linked> Instances<L> {
 
     /// The number of idle instances.
     pub(super) fn idle(&self) -> usize {
-        self.lock().idle.len()
+        self.state.lock().idle.len()
     }
 
     /// Discards all idle instances, so that the next call starts a fresh one.
     pub(super) fn refresh(&self) {
-        self.lock().idle.clear();
+        self.state.lock().idle.clear();
     }
 
     /// Waits until fewer than the largest number of instances run, then counts one more as running.
@@ -161,7 +161,7 @@ impl<L: Linked> Instances<L> {
     /// [`CallError::Busy`] if that takes longer than `wait`.
     pub(super) fn take_slot(&self, wait: Duration) -> Result<RunningSlot<'_, L>, CallError> {
         let most = self.most();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         self.returned
             .wait_while_for(&mut state, |state| state.running >= most, wait);
         if state.running >= most {
@@ -211,10 +211,6 @@ impl<L: Linked> Instances<L> {
             CallError::Flaw { flaw } => CallError::Start { reason: flaw },
             bounded => bounded,
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, InstancePool<L::Guest>> {
-        self.state.lock()
     }
 }
 
@@ -303,14 +299,14 @@ impl<L: Linked> RunningSlot<'_, L> {
             .memory
             .may_idle(self.pool.sandbox.limits().idle_memory_bytes)
         {
-            self.pool.lock().idle.push(instance);
+            self.pool.state.lock().idle.push(instance);
         }
     }
 }
 
 impl<L: Linked> Drop for RunningSlot<'_, L> {
     fn drop(&mut self) {
-        self.pool.lock().running -= 1;
+        self.pool.state.lock().running -= 1;
         self.pool.returned.notify_one();
     }
 }

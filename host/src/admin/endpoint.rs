@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
 use super::{Host, RemainingClients, Socket};
@@ -58,7 +58,7 @@ impl Endpoint {
 
     fn end(&self) -> Option<Socket> {
         self.attempts.iter().for_each(JoinHandle::abort);
-        lock(&self.socket).take()
+        self.socket.lock().take()
     }
 }
 
@@ -73,12 +73,8 @@ async fn retry(path: PathBuf, host: Host, opened: Arc<Mutex<Option<Socket>>>) {
         tokio::time::sleep(RETRY).await;
         if let Ok(socket) = Socket::open(&path, host.clone()).await {
             tracing::info!(name: "admin-socket.open", path = %path.display(), "the admin socket is open");
-            *lock(&opened) = Some(socket);
+            *opened.lock() = Some(socket);
             return;
         }
     }
-}
-
-fn lock(socket: &Mutex<Option<Socket>>) -> MutexGuard<'_, Option<Socket>> {
-    socket.lock()
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use bbs_model::Text;
 use bbs_model::actual_lrp::InstanceKey;
 use bbs_model::lrp_update::PlaceDemand;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::Service;
@@ -83,10 +83,6 @@ impl UpdateHints {
         }
     }
 
-    fn works(&self) -> MutexGuard<'_, HashMap<Text, UpdateWork>> {
-        self.by_guid.lock()
-    }
-
     /// Waits for a step of other desired LRPs to end, if there are too many.
     pub(super) async fn permit(&self) -> SemaphorePermit<'_> {
         self.permits
@@ -97,30 +93,33 @@ impl UpdateHints {
 
     /// Works on a process guid from now on.
     pub(super) fn begin(&self, service: &Service, process_guid: &[u8]) {
-        if self.wake(process_guid, true) {
+        if self.note_begun(process_guid) {
             (self.spawn)(service.clone(), process_guid.to_vec());
         }
     }
 
     /// Continues the work on a process guid, if there is any, because an instance has changed.
     pub(super) fn instance_changed(&self, service: &Service, process_guid: &[u8]) {
-        if self.wake(process_guid, false) {
+        if self.note_changed(process_guid) {
             (self.spawn)(service.clone(), process_guid.to_vec());
         }
     }
 
     /// Notes that there is work; whether the caller has to start a task.
-    fn wake(&self, process_guid: &[u8], begins: bool) -> bool {
-        let mut works = self.works();
-        if begins {
-            return works.entry(process_guid.to_vec()).or_default().wake();
-        }
+    fn note_begun(&self, process_guid: &[u8]) -> bool {
+        let mut works = self.by_guid.lock();
+        works.entry(process_guid.to_vec()).or_default().wake()
+    }
+
+    /// Notes a change of an instance; whether the caller has to start a task.
+    fn note_changed(&self, process_guid: &[u8]) -> bool {
+        let mut works = self.by_guid.lock();
         works.get_mut(process_guid).is_some_and(UpdateWork::wake)
     }
 
     /// Ends a step; whether another one has to follow.
     pub(super) fn continues(&self, process_guid: &[u8], is_done: bool) -> bool {
-        let mut works = self.works();
+        let mut works = self.by_guid.lock();
         let Some(work) = works.get_mut(process_guid) else {
             return false;
         };
@@ -144,7 +143,7 @@ impl UpdateHints {
         demand: PlaceDemand,
         most: NonZeroU32,
     ) -> usize {
-        let mut works = self.works();
+        let mut works = self.by_guid.lock();
         let others = works
             .iter()
             .filter(|(guid, _)| **guid != process_guid)
@@ -155,7 +154,7 @@ impl UpdateHints {
         if let Some(work) = works.get_mut(process_guid) {
             work.places = demand.taken + taken;
         }
-        let mut waiting = self.waiting();
+        let mut waiting = self.waiting.lock();
         let is_waiting = waiting.iter().any(|guid| guid == process_guid);
         if taken < demand.next && !is_waiting {
             waiting.push_back(process_guid.to_vec());
@@ -166,21 +165,17 @@ impl UpdateHints {
     /// Continues the work of the LRPs that wait for places, as far as there are free ones.
     pub(super) fn give_places(&self, service: &Service) {
         let most = service.policy().update_pace.max_in_flight_total.get() as usize;
-        let taken: usize = self.works().values().map(|work| work.places).sum();
+        let taken: usize = self.by_guid.lock().values().map(|work| work.places).sum();
         let free = most.saturating_sub(taken);
         let next: Vec<_> = {
-            let works = self.works();
-            let mut waiting = self.waiting();
+            let works = self.by_guid.lock();
+            let mut waiting = self.waiting.lock();
             waiting.retain(|process_guid| works.contains_key(process_guid));
             let count = free.min(waiting.len());
             waiting.drain(..count).collect()
         };
         next.iter()
             .for_each(|process_guid| self.instance_changed(service, process_guid));
-    }
-
-    fn waiting(&self) -> MutexGuard<'_, VecDeque<Text>> {
-        self.waiting.lock()
     }
 
     /// How long a container still receives traffic beside its successor, at a time in nanoseconds
@@ -193,7 +188,7 @@ impl UpdateHints {
         now_ns: i64,
         overlap: Duration,
     ) -> Option<Duration> {
-        let mut works = self.works();
+        let mut works = self.by_guid.lock();
         let begun = works.get_mut(process_guid)?.overlaps.entry(old);
         let begun = begun.or_insert_with(|| Overlap {
             successor: successor.clone(),
@@ -218,7 +213,7 @@ impl UpdateHints {
     /// Notes that the work on a process guid continues at a time, in nanoseconds since 1970;
     /// whether the caller has to see to it, since it does not continue before.
     pub(super) fn note_wake(&self, process_guid: &[u8], at_ns: i64) -> bool {
-        let mut works = self.works();
+        let mut works = self.by_guid.lock();
         let Some(work) = works.get_mut(process_guid) else {
             return false;
         };
@@ -231,7 +226,7 @@ impl UpdateHints {
 
     /// Continues the work on a process guid at the time that was noted.
     pub(super) fn end_of_overlap(&self, service: &Service, process_guid: &[u8]) {
-        if let Some(work) = self.works().get_mut(process_guid) {
+        if let Some(work) = self.by_guid.lock().get_mut(process_guid) {
             work.wakes_at_ns = None;
         }
         self.instance_changed(service, process_guid);
@@ -255,7 +250,7 @@ impl UpdateHints {
     /// Notes the instance that halts an update; whether that is a change between a halted and an
     /// advancing update.
     pub(super) fn set_halted(&self, process_guid: &[u8], halted: Option<i32>) -> bool {
-        let mut works = self.works();
+        let mut works = self.by_guid.lock();
         let Some(work) = works.get_mut(process_guid) else {
             return false;
         };
@@ -272,14 +267,16 @@ impl UpdateHints {
 
     /// Whether a task works on any process guid.
     pub(super) fn is_any_running(&self) -> bool {
-        self.works()
+        self.by_guid
+            .lock()
             .values()
             .any(|work| work.state != WorkState::Idle)
     }
 
     /// The number of updates that are halted.
     pub(super) fn halted(&self) -> u64 {
-        self.works()
+        self.by_guid
+            .lock()
             .values()
             .filter(|work| work.halted.is_some())
             .count() as u64
@@ -310,13 +307,14 @@ mod tests {
             |guid: &[u8], taken, next| hints.take_places(guid, PlaceDemand { taken, next }, most);
         let waiting = || {
             hints
-                .waiting()
+                .waiting
+                .lock()
                 .iter()
                 .map(|guid| guid[0])
                 .collect::<Vec<_>>()
         };
         for guid in [b"a", b"b", b"c"] {
-            hints.wake(guid, true);
+            hints.note_begun(guid);
         }
         assert_eq!(
             (take(b"a", 0, 3), take(b"b", 0, 3), take(b"c", 0, 1)),
@@ -344,10 +342,10 @@ mod tests {
     #[test]
     fn change_during_a_step_is_followed_by_another_step() {
         let hints = UpdateHints::new(|_, _| {});
-        assert!(!hints.wake(b"app", false), "nothing is under way");
+        assert!(!hints.note_changed(b"app"), "nothing is under way");
         assert!(!hints.is_any_running());
-        assert!(hints.wake(b"app", true));
-        assert!(!hints.wake(b"app", false), "the task looks again");
+        assert!(hints.note_begun(b"app"));
+        assert!(!hints.note_changed(b"app"), "the task looks again");
         assert!(
             hints.continues(b"app", true),
             "it was done before the change"
@@ -355,9 +353,9 @@ mod tests {
         assert!(hints.is_any_running());
         assert!(!hints.continues(b"app", false));
         assert!(!hints.is_any_running(), "it waits for a change");
-        assert!(hints.wake(b"app", false), "its task has ended");
+        assert!(hints.note_changed(b"app"), "its task has ended");
         assert!(!hints.continues(b"app", true));
-        assert!(!hints.wake(b"app", false), "the work is done");
+        assert!(!hints.note_changed(b"app"), "the work is done");
     }
 
     #[test]
@@ -382,7 +380,7 @@ mod tests {
     #[test]
     fn overlap_begins_anew_with_another_successor() {
         let hints = UpdateHints::new(|_, _| {});
-        hints.wake(b"app", true);
+        hints.note_begun(b"app");
         let container = |guid: &str| InstanceKey {
             instance_guid: guid.into(),
             cell_id: b"cell".to_vec(),
@@ -417,7 +415,7 @@ mod tests {
     fn work_continues_at_the_earliest_time() {
         let hints = UpdateHints::new(|_, _| {});
         assert!(!hints.note_wake(b"app", 50), "nothing is under way");
-        hints.wake(b"app", true);
+        hints.note_begun(b"app");
         assert!(hints.note_wake(b"app", 50));
         assert!(!hints.note_wake(b"app", 60));
         assert!(hints.note_wake(b"app", 40));
@@ -426,7 +424,7 @@ mod tests {
     #[test]
     fn halt_is_reported_when_it_begins_and_ends() {
         let hints = UpdateHints::new(|_, _| {});
-        hints.wake(b"app", true);
+        hints.note_begun(b"app");
         assert!(hints.set_halted(b"app", Some(1)));
         assert_eq!(hints.halted(), 1);
         assert!(!hints.set_halted(b"app", Some(2)));

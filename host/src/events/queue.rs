@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::{Notify, watch};
 
 use super::PublishedChange;
@@ -49,13 +49,9 @@ impl Queue {
         })
     }
 
-    fn state(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock()
-    }
-
     /// Queues a change. Returns false if the queue has ended, now if the subscriber is too slow.
     pub(super) fn push(&self, change: &Arc<PublishedChange>) -> bool {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.is_ended {
             return false;
         }
@@ -77,19 +73,19 @@ impl Queue {
 
     /// Ends the queue after what it holds.
     pub(super) fn end(&self) {
-        self.state().is_ended = true;
+        self.state.lock().is_ended = true;
         self.changed.notify_one();
     }
 
     pub(super) fn is_ended(&self) -> bool {
-        self.state().is_ended
+        self.state.lock().is_ended
     }
 
     /// The next change; `None` at the end. The one before has been sent.
     pub(super) async fn next(&self) -> Option<Arc<PublishedChange>> {
         loop {
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 state.bytes -= std::mem::take(&mut state.sending);
                 if let Some(change) = state.waiting.pop_front() {
                     state.sending = change.bytes;

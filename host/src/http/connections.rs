@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -123,16 +123,12 @@ impl Connections {
         })
     }
 
-    fn open(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<Connection>>> {
-        self.open.lock()
-    }
-
     /// Registers a connection. Makes room if there are too many; `None` if every one is worked on.
     pub(super) async fn admit(self: &Arc<Self>) -> Option<Admitted> {
         loop {
             let ended = self.ended.notified();
             {
-                let mut open = self.open();
+                let mut open = self.open.lock();
                 if open.len() < self.most {
                     let id = self.next.fetch_add(1, Ordering::Relaxed);
                     let connection = Arc::new(Connection::new());
@@ -156,11 +152,11 @@ impl Connections {
     /// answered a request and of those that have not, the more numerous give way: a flood of new
     /// ones leaves the pools of regular clients, and idle ones do not lock out new clients.
     pub(super) fn make_room(&self) -> bool {
-        let open = self.open();
+        let open = self.open.lock();
         let mut new = Vec::new();
         let mut answered = Vec::new();
         for connection in open.values() {
-            let waits = connection.waits();
+            let waits = connection.waits.lock();
             if let Some((_, since)) = waits.longest().filter(|_| !waits.is_closing) {
                 if waits.has_answered {
                     &mut answered
@@ -184,7 +180,7 @@ impl Connections {
         !waiting.is_empty()
             || open
                 .values()
-                .any(|connection| connection.waits().is_closing)
+                .any(|connection| connection.waits.lock().is_closing)
     }
 
     /// Any client that reaches the port can cause this, so the log is sampled.
@@ -202,7 +198,8 @@ impl Connections {
         loop {
             tokio::time::sleep(SWEEP_INTERVAL).await;
             let now = Instant::now();
-            self.open()
+            self.open
+                .lock()
                 .values()
                 .filter(|connection| connection.is_overdue(&self.limits, now))
                 .for_each(|late| late.close());
@@ -213,7 +210,7 @@ impl Connections {
     pub(super) async fn all_ended(&self) {
         loop {
             let ended = self.ended.notified();
-            if self.open().is_empty() {
+            if self.open.lock().is_empty() {
                 return;
             }
             ended.await;
@@ -235,30 +232,26 @@ impl Connection {
         }
     }
 
-    fn waits(&self) -> MutexGuard<'_, Waits> {
-        self.waits.lock()
-    }
-
     /// It waits for this from now on.
     pub(super) fn wait_for(&self, wait: ClientWait) {
-        self.waits().read = Some((wait, Instant::now()));
+        self.waits.lock().read = Some((wait, Instant::now()));
     }
 
     /// It waits for its client no longer.
     pub(super) fn work(&self) {
-        self.waits().read = None;
+        self.waits.lock().read = None;
     }
 
     /// An answer was sent; it waits for the next request.
     pub(super) fn answered(&self) {
-        let mut waits = self.waits();
+        let mut waits = self.waits.lock();
         waits.has_answered = true;
         waits.read = Some((ClientWait::Request, Instant::now()));
     }
 
     /// Bytes were received.
     pub(super) fn received(&self) {
-        let mut waits = self.waits();
+        let mut waits = self.waits.lock();
         if let Some((wait @ ClientWait::Request, since)) = &mut waits.read {
             (*wait, *since) = (ClientWait::Head, Instant::now());
         }
@@ -266,16 +259,16 @@ impl Connection {
 
     /// Nothing can be written until the client reads.
     pub(super) fn write_stalled(&self) {
-        self.waits().write.get_or_insert_with(Instant::now);
+        self.waits.lock().write.get_or_insert_with(Instant::now);
     }
 
     /// Something was written.
     pub(super) fn written(&self) {
-        self.waits().write = None;
+        self.waits.lock().write = None;
     }
 
     fn is_overdue(&self, limits: &WaitLimits, now: Instant) -> bool {
-        let waits = self.waits();
+        let waits = self.waits.lock();
         let is_overdue = |(wait, since)| now.duration_since(since) > limits.of(wait);
         waits.read.is_some_and(is_overdue)
             || waits
@@ -285,7 +278,7 @@ impl Connection {
 
     /// Ends the connection, whatever it does.
     pub(super) fn close(&self) {
-        self.waits().is_closing = true;
+        self.waits.lock().is_closing = true;
         self.close.notify_one();
     }
 
@@ -315,7 +308,7 @@ impl Admitted {
 
 impl Drop for Admitted {
     fn drop(&mut self) {
-        self.connections.open().remove(&self.id);
+        self.connections.open.lock().remove(&self.id);
         self.connections.ended.notify_waiters();
     }
 }
@@ -395,7 +388,7 @@ mod tests {
         open[0].connection.answered();
         let is_closing = |open: &[Admitted]| {
             open.iter()
-                .map(|one| one.connection.waits().is_closing)
+                .map(|one| one.connection.waits.lock().is_closing)
                 .collect::<Vec<_>>()
         };
         assert!(connections.make_room());
@@ -470,7 +463,7 @@ mod tests {
         assert!(!after(4) && after(5), "its body");
         connection.work();
         assert!(
-            !after(1000) && connection.waits().longest().is_none(),
+            !after(1000) && connection.waits.lock().longest().is_none(),
             "a working connection"
         );
         connection.write_stalled();

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 pub use points::{Point, Points, Quantity};
 pub(super) use prometheus::Diego;
@@ -190,7 +190,7 @@ impl Measures {
     /// Counts a run of convergence of instances. After a failed run (`None`) the previous findings
     /// stay.
     pub fn lrps_converged(&self, found: Option<LrpCounts>, spent: Duration) {
-        let mut converged = self.converged();
+        let mut converged = self.0.converged.lock();
         converged.lrp_runs += 1;
         converged.lrps_spent = spent;
         if let Some(found) = found {
@@ -200,7 +200,7 @@ impl Measures {
 
     /// Counts a run of convergence of tasks; `None` if it failed.
     pub fn tasks_converged(&self, found: Option<TaskCounts>, spent: Duration) {
-        let mut converged = self.converged();
+        let mut converged = self.0.converged.lock();
         converged.task_runs += 1;
         converged.tasks_spent = spent;
         if let Some(found) = found {
@@ -212,7 +212,7 @@ impl Measures {
 
     /// Counts a task by cell. Ignores new cells above the bound: clients choose cell ids freely.
     pub fn task(&self, cell_id: &[u8], event: CellTaskEvent) {
-        let mut by_cell = self.tasks_of_cells();
+        let mut by_cell = self.0.tasks_by_cell.lock();
         let cell_id = String::from_utf8_lossy(cell_id).into_owned();
         if by_cell.len() >= MAX_CELLS && !by_cell.contains_key(&cell_id) {
             return;
@@ -223,14 +223,6 @@ impl Measures {
             CellTaskEvent::Succeeded => tasks.succeeded += 1,
             CellTaskEvent::Failed => tasks.failed += 1,
         }
-    }
-
-    fn converged(&self) -> MutexGuard<'_, Converged> {
-        self.0.converged.lock()
-    }
-
-    fn tasks_of_cells(&self) -> MutexGuard<'_, BTreeMap<String, CellTasks>> {
-        self.0.tasks_by_cell.lock()
     }
 }
 

@@ -7,7 +7,7 @@ mod rate;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use rate::Rate;
@@ -201,7 +201,7 @@ impl Progress {
         amount: Option<Amount>,
     ) {
         let now = Instant::now();
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         let retries = state.retries;
         let set_aside = state.set_aside;
         let waiting = std::mem::take(&mut state.waiting);
@@ -231,12 +231,12 @@ impl Progress {
     /// The phases that were entered so far, each with its detail, except for the first `seen` of
     /// them. A phase may have ended between two snapshots.
     pub fn entered_after(&self, seen: usize) -> Vec<(String, String)> {
-        self.lock().entered.iter().skip(seen).cloned().collect()
+        self.0.lock().entered.iter().skip(seen).cloned().collect()
     }
 
     /// Adds to the phase's count.
     pub fn advance(&self, count: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.done += count;
         let done = state.done;
         state.rate.reached(done, Instant::now());
@@ -244,7 +244,7 @@ impl Progress {
 
     /// Sets the count to the work of earlier runs, which does not count towards the rate.
     pub fn resume_at(&self, count: u64) {
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.done = count;
         state.rate = Rate::from(count, Instant::now());
     }
@@ -252,7 +252,7 @@ impl Progress {
     /// Advances the phase by a batch that became durable `spent` after its writing began.
     pub fn batch_done(&self, units: u64, spent: Duration) {
         self.advance(units);
-        let mut state = self.lock();
+        let mut state = self.0.lock();
         state.batch = Some(BatchTiming {
             units,
             seconds: spent.as_secs_f64(),
@@ -262,18 +262,18 @@ impl Progress {
 
     /// Counts a retry.
     pub fn retried(&self) {
-        self.lock().retries += 1;
+        self.0.lock().retries += 1;
     }
 
     /// Counts records that went into quarantine.
     pub fn quarantined(&self, records: u64) {
-        self.lock().set_aside += records;
+        self.0.lock().set_aside += records;
     }
 
     /// Reports the work as waiting until the guard is dropped.
     #[must_use = "the work counts as waiting until this is dropped"]
     pub fn wait(&self, reason: Wait) -> WaitGuard {
-        self.lock().waiting.push((reason, Instant::now()));
+        self.0.lock().waiting.push((reason, Instant::now()));
         WaitGuard {
             progress: self.clone(),
             reason,
@@ -285,7 +285,7 @@ impl Progress {
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
-        let state = self.lock();
+        let state = self.0.lock();
         let rate = state.rate.per_second(now);
         // Clients that are served meanwhile may add more.
         let total = state
@@ -320,10 +320,6 @@ impl Progress {
             quarantined: state.set_aside,
         }
     }
-
-    fn lock(&self) -> MutexGuard<'_, ProgressState> {
-        self.0.lock()
-    }
 }
 
 /// Reports the work as waiting for as long as it lives.
@@ -335,7 +331,7 @@ pub struct WaitGuard {
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        let mut state = self.progress.lock();
+        let mut state = self.progress.0.lock();
         if let Some(at) = state
             .waiting
             .iter()

@@ -11,7 +11,7 @@ use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::{Text, TraceId};
 use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::domain::Service;
 
@@ -74,12 +74,8 @@ enum Queued {
 }
 
 impl Stops {
-    fn waiting(&self) -> MutexGuard<'_, StopQueues> {
-        self.0.lock()
-    }
-
     fn add(&self, cell_id: Text, container: StopRequest) -> Queued {
-        let mut waiting = self.waiting();
+        let mut waiting = self.0.lock();
         if waiting.count >= MAX_WAITING {
             return Queued::Rejected;
         }
@@ -100,7 +96,7 @@ impl Stops {
     /// Takes the queue of a cell. If it is empty the cell's task must end: the next container gets
     /// a new one.
     fn take_requests(&self, cell_id: &[u8]) -> Vec<StopRequest> {
-        let mut waiting = self.waiting();
+        let mut waiting = self.0.lock();
         let taken = waiting
             .cells
             .get_mut(cell_id)
@@ -116,7 +112,7 @@ impl Stops {
     /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name
     /// one of them.
     fn note_failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
-        let mut waiting = self.waiting();
+        let mut waiting = self.0.lock();
         let before = waiting.failed;
         waiting.failed += containers;
         let failed = waiting.failed;

@@ -135,7 +135,7 @@ impl Measures {
 
     /// Findings of the last run of convergence.
     pub(super) fn convergence(&self) -> Vec<MetricReading> {
-        let converged = self.converged();
+        let converged = self.0.converged.lock();
         let mut readings = lrps(&converged);
         readings.extend(tasks(&converged));
         drop(converged);
@@ -145,7 +145,7 @@ impl Measures {
 
     /// Tasks by cell, since this host started.
     fn tasks_by_cell(&self) -> Vec<MetricReading> {
-        let by_cell = self.tasks_of_cells();
+        let by_cell = self.0.tasks_by_cell.lock();
         let mut readings = Vec::new();
         // All cells of a metric follow one another: a family of Prometheus is contiguous.
         for metric in &CELL_METRICS {

@@ -293,7 +293,7 @@ fn number_of_cells_is_bounded() {
     for cell in 0..MAX_CELLS + 5 {
         measures.task(format!("cell-{cell}").as_bytes(), CellTaskEvent::Started);
     }
-    assert_eq!(measures.tasks_of_cells().len(), MAX_CELLS);
+    assert_eq!(measures.0.tasks_by_cell.lock().len(), MAX_CELLS);
     measures.task(b"cell-0", CellTaskEvent::Started);
     reads(&measures, "bbs_tasks_started_total{cell_id=\"cell-0\"} 2");
 }
