@@ -9,6 +9,10 @@ pub(super) const SAVES_ANEW: &str = "it ran before and saved values that it lose
                                      now would take their place before the migration is complete; take the database down below \
                                      it first, and up again from there";
 
+/// Why a row function cannot be applied to a unit whose row it returns with another key.
+pub(super) const MOVES_ROW: &str = "a row is returned with a partition key that is not that of its unit, so it would move to another \
+                                    one; return the key as it was given";
+
 /// The advice about a fault that the rules for manifests did not find.
 pub(super) const BREAKS_A_RULE: &str = "its manifest breaks a rule that this host relies on, so remove the module, and report it \
                                         with the file";

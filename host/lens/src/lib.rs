@@ -380,11 +380,7 @@ impl Lens {
 
     /// Whether a row function writes a partition key, which has to be that of the row's unit.
     pub fn writes_keys(&self) -> bool {
-        self.steps.iter().any(|step| {
-            step.accesses()
-                .iter()
-                .any(|access| step.partition_key_written(access).is_some())
-        })
+        self.steps.iter().any(Step::writes_keys)
     }
 
     /// The residue of the other direction that this lens gives back.

@@ -349,7 +349,7 @@ pub(super) fn restore(
                 .collect()
         }
     };
-    let mut found: Vec<Option<BTreeMap<&[u8], Value<'_>>>> = vec![None; held.rows()];
+    let mut rows: Vec<_> = (0..held.rows()).map(RestoredRow::present).collect();
     for unit in 0..frame.units() {
         let entries: BTreeMap<_, _> = left
             .of(step.version(), table, unit)
@@ -365,22 +365,19 @@ pub(super) fn restore(
             let is_unbound = entry.digest.is_empty() && step.creates(table);
             if marks[row].digest.is(&entry.digest) || is_unbound {
                 used += 1;
-                found[row] = Some(decode(&entry.bytes, (table, held))?);
+                rows[row].saved = decode(&entry.bytes, (table, held))?;
             } else if left.edited {
                 used += 1;
-                let mut values = decode(&entry.bytes, (table, held))?;
-                values.retain(|column, _| !step.computes(table, column));
-                found[row] = Some(values);
+                rows[row].saved = decode(&entry.bytes, (table, held))?;
+                rows[row].discard_computed(step, table);
             }
         }
         *stale += (entries.len() - used) as u64;
     }
     let restored = step.brought(table).map(|column| {
-        let otherwise = frame.contents(held, held.find(&column.name))?;
-        Ok((
-            column.name.clone(),
-            restored_column(column, &found, Some(&otherwise)),
-        ))
+        let present = frame.contents(held, held.find(&column.name))?;
+        let data = restored_column(column, Some(&present), &rows);
+        Ok((column.name.clone(), data))
     });
     for (name, data) in restored.collect::<Result<Vec<_>, OverBudget>>()? {
         frame
@@ -390,34 +387,56 @@ pub(super) fn restore(
     Ok(())
 }
 
-/// The saved values; for a row without one, its present value or the default.
+/// A row of a table to which saved values are restored.
+struct RestoredRow<'a> {
+    /// Its place among the present rows, if it is one.
+    place: Option<usize>,
+    /// Saved values, which take precedence over present ones.
+    saved: BTreeMap<&'a [u8], Value<'a>>,
+}
+
+impl<'a> RestoredRow<'a> {
+    /// A present row without saved values.
+    fn present(place: usize) -> Self {
+        Self {
+            place: Some(place),
+            saved: BTreeMap::new(),
+        }
+    }
+
+    /// A row that exists only in residue.
+    fn saved(saved: BTreeMap<&'a [u8], Value<'a>>) -> Self {
+        Self { place: None, saved }
+    }
+
+    /// Discards the saved values of columns that the row function writes.
+    fn discard_computed(&mut self, step: &Step, table: &str) {
+        self.saved.retain(|column, _| !step.computes(table, column));
+    }
+}
+
+/// The values of a column: saved ones, else those of the present rows, else the default.
 fn restored_column(
     column: &Column,
-    found: &[Option<BTreeMap<&[u8], Value<'_>>>],
-    otherwise: Option<&ColumnData>,
+    present: Option<&ColumnData>,
+    rows: &[RestoredRow<'_>],
 ) -> ColumnData {
     let encoding = Encoding::from(column.kind);
     let mut data = ColumnBuilder::new(encoding);
-    for (row, values) in found.iter().enumerate() {
-        let kept = values
-            .as_ref()
-            .and_then(|values| values.get(column.name.as_bytes()).copied());
-        let default = || {
-            otherwise.map_or(Value::of(column.default.as_ref()), |data| {
-                data.get(encoding, row)
-            })
+    for row in rows {
+        let saved = row.saved.get(column.name.as_bytes()).copied();
+        let otherwise = || {
+            if let Some(present) = present
+                && let Some(place) = row.place
+            {
+                present.get(encoding, place)
+            } else {
+                Value::of(column.default.as_ref())
+            }
         };
-        data.push(kept.unwrap_or_else(default));
+        data.push(saved.unwrap_or_else(otherwise));
     }
     data.finish()
-}
-
-/// A row of a table that a row function fills.
-struct FilledRow<'a> {
-    /// Its place among the rows of the row function, if it is one.
-    made: Option<usize>,
-    /// Saved values, which take precedence.
-    kept: BTreeMap<&'a [u8], Value<'a>>,
 }
 
 /// Restores a table that the step creates with rows of its row function. A unit that is still what
@@ -433,16 +452,13 @@ pub(super) fn restore_filled(
     let held = frame.table(table);
     let keys = frame.keys(table)?;
     let mut offsets = vec![0];
-    let mut rows: Vec<FilledRow<'_>> = Vec::new();
+    let mut rows = Vec::new();
     for (unit, mark) in marks.iter().enumerate() {
         let entries = left.of(step.version(), table, unit);
         if entries.first().is_some_and(|entry| mark.is(&entry.digest)) {
             let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
             for entry in kept {
-                rows.push(FilledRow {
-                    made: None,
-                    kept: decode(&entry.bytes, (table, held))?,
-                });
+                rows.push(RestoredRow::saved(decode(&entry.bytes, (table, held))?));
             }
         } else {
             *stale += entries.len() as u64;
@@ -450,23 +466,21 @@ pub(super) fn restore_filled(
                 let own = entries
                     .iter()
                     .find(|entry| left.edited && entry.row_key == keys[row]);
-                let mut kept = own.map_or_else(
-                    || Ok(BTreeMap::new()),
-                    |entry| decode(&entry.bytes, (table, held)),
-                )?;
-                kept.retain(|column, _| !step.computes(table, column));
-                rows.push(FilledRow {
-                    made: Some(row),
-                    kept,
-                });
+                let mut restored = RestoredRow::present(row);
+                if let Some(entry) = own {
+                    restored.saved = decode(&entry.bytes, (table, held))?;
+                    restored.discard_computed(step, table);
+                }
+                rows.push(restored);
             }
         }
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
-    let contents = held
-        .columns
-        .iter()
-        .map(|column| filled_column(frame, held, column, &rows));
+    let contents = held.columns.iter().map(|column| {
+        let present = frame.contents(held, column)?;
+        let data = restored_column(&column.column, Some(&present), &rows);
+        Ok(Content::Given(data.into()))
+    });
     let contents = contents.collect::<Result<Vec<_>, OverBudget>>()?;
     drop(keys);
     let held = frame.table_mut(table);
@@ -476,33 +490,6 @@ pub(super) fn restore_filled(
         .zip(contents)
         .for_each(|(column, content)| column.content = content);
     Ok(())
-}
-
-/// The content of a column of filled rows: saved values, and otherwise those of the row function.
-fn filled_column(
-    frame: &Frame<'_>,
-    held: &FrameTable,
-    known: &FrameColumn,
-    rows: &[FilledRow<'_>],
-) -> Result<Content, OverBudget> {
-    let column = &known.column;
-    let made = frame.contents(held, known)?;
-    let encoding = Encoding::from(column.kind);
-    let mut data = ColumnBuilder::new(encoding);
-    for row in rows {
-        let otherwise = || {
-            row.made.map_or(Value::of(column.default.as_ref()), |row| {
-                made.get(encoding, row)
-            })
-        };
-        data.push(
-            row.kept
-                .get(column.name.as_bytes())
-                .copied()
-                .unwrap_or_else(otherwise),
-        );
-    }
-    Ok(Content::Given(data.finish().into()))
 }
 
 /// Restores the rows of a table that the step creates, for the records that they were taken from.
@@ -524,7 +511,8 @@ fn restore_table(
             .filter(|entry| entry.digest.is_empty() || entry.digest == *identity);
         let before = rows.len();
         for entry in own {
-            rows.push(Some(decode(&entry.bytes, (table, frame.table(table)))?));
+            let saved = decode(&entry.bytes, (table, frame.table(table)))?;
+            rows.push(RestoredRow::saved(saved));
         }
         *stale += (entries.len() - (rows.len() - before)) as u64;
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
@@ -532,7 +520,7 @@ fn restore_table(
     let held = frame.table_mut(table);
     held.unit_offsets = offsets;
     for FrameColumn { column, content } in &mut held.columns {
-        *content = Content::Given(restored_column(column, &rows, None).into());
+        *content = Content::Given(restored_column(column, None, &rows).into());
     }
     Ok(())
 }

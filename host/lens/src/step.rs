@@ -199,6 +199,13 @@ impl Step {
         table.find_column(key).map(|column| (place, column))
     }
 
+    /// Whether the row function writes a partition key.
+    pub(super) fn writes_keys(&self) -> bool {
+        self.accesses()
+            .iter()
+            .any(|access| self.partition_key_written(access).is_some())
+    }
+
     /// The name before the step of an access's table and of its partition key, unless the step
     /// creates the table.
     pub(super) fn partition_key_before(&self, access: &Access) -> Option<(String, &Column)> {

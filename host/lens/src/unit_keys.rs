@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use super::UnitKeys;
 use super::budget::OverBudget;
-use super::error::StepError;
+use super::error::{MOVES_ROW, StepError};
 use super::frame::Frame;
 use super::step::Step;
 use crate::layout::columns::{ColumnData, Outcome, Written};
@@ -22,11 +22,7 @@ pub(super) struct KeysBefore {
 impl KeysBefore {
     /// None if the step writes no partition key.
     pub(super) fn of(step: &Step, frame: &Frame<'_>) -> Result<Option<Self>, OverBudget> {
-        if !step
-            .accesses()
-            .iter()
-            .any(|access| step.partition_key_written(access).is_some())
-        {
+        if !step.writes_keys() {
             return Ok(None);
         }
         let before = step
@@ -78,13 +74,7 @@ impl KeysBefore {
                 }
             }
         }
-        if moved.is_empty() {
-            return Ok(());
-        }
-        let reason = "a row is returned with a partition key that is not that of its unit, so it would move to another \
-                      one; return the key as it was given";
-        let fault = |unit| step.refused((unit, 1), reason.to_owned());
-        Err(StepError::Units(moved.into_iter().map(fault).collect()))
+        step.refuse(moved, MOVES_ROW)
     }
 
     fn has(&self, unit: usize, key: Value<'_>) -> bool {

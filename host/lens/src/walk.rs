@@ -255,12 +255,17 @@ impl Step {
     }
 
     /// Refuses units for a reason, if there are any.
-    fn refuse(&self, units: Vec<usize>, reason: &str) -> Result<(), StepError> {
+    pub(super) fn refuse(
+        &self,
+        units: impl IntoIterator<Item = usize>,
+        reason: &str,
+    ) -> Result<(), StepError> {
         let fault = |unit| self.refused((unit, 1), reason.to_owned());
-        if units.is_empty() {
+        let faults: Vec<_> = units.into_iter().map(fault).collect();
+        if faults.is_empty() {
             Ok(())
         } else {
-            Err(StepError::Units(units.into_iter().map(fault).collect()))
+            Err(StepError::Units(faults))
         }
     }
 
@@ -407,12 +412,7 @@ impl Step {
         if self.went_down().is_some() {
             let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);
             self.refuse(
-                outcome
-                    .residue
-                    .iter()
-                    .enumerate()
-                    .filter_map(saves)
-                    .collect(),
+                outcome.residue.iter().enumerate().filter_map(saves),
                 SAVES_ANEW,
             )?;
         }
