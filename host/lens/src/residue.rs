@@ -184,7 +184,7 @@ pub(super) fn keep_columns(
     let mut leaving = frame.table(table).leaving.clone();
     if step.is_left_to_return() {
         let is_aside = |column: &mut FrameColumn| {
-            step.fate(table, &column.column.name) == ColumnFate::KeptUnlessDefault
+            step.fate(table, &column.column.name) == ColumnFate::SavedUnlessDefault
         };
         for column in leaving.extract_if(.., is_aside) {
             frame.set_column_aside(step.version(), table, column);
@@ -237,7 +237,7 @@ pub(super) fn keep_table(
         .table(table)
         .columns
         .iter()
-        .map(|column| (ColumnFate::ResidueEntry, column.clone()))
+        .map(|column| (ColumnFate::Saved, column.clone()))
         .collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
     keep(frame, step, (table, name), &columns, &digests, kept)
@@ -271,8 +271,7 @@ fn keep(
             let mut bytes = Vec::new();
             for ((fate, FrameColumn { column, .. }), data) in columns.iter().zip(&data) {
                 let value = data.get(Encoding::from(column.kind), row);
-                if *fate == ColumnFate::ResidueEntry || value != Value::of(column.default.as_ref())
-                {
+                if *fate == ColumnFate::Saved || value != Value::of(column.default.as_ref()) {
                     Value::Text(column.name.as_bytes()).encode(&mut bytes);
                     value.encode(&mut bytes);
                 }

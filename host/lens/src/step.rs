@@ -38,9 +38,9 @@ pub(super) enum ColumnFate {
     /// Nothing: the migration is not reversible, or the module saves them in its own residue.
     Lost,
     /// Saves them, except where the default is what the other direction would set.
-    KeptUnlessDefault,
+    SavedUnlessDefault,
     /// Saves them all: the other direction computes values, which may differ.
-    ResidueEntry,
+    Saved,
 }
 
 /// A table that a step drops.
@@ -376,8 +376,8 @@ impl Step {
             self.opposite().iter().any(computed),
             manifest.leaves_residue,
         ) {
-            (false, _) => ColumnFate::KeptUnlessDefault,
-            (true, false) => ColumnFate::ResidueEntry,
+            (false, _) => ColumnFate::SavedUnlessDefault,
+            (true, false) => ColumnFate::Saved,
             (true, true) => ColumnFate::Lost,
         }
     }
