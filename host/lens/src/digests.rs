@@ -168,13 +168,13 @@ pub(super) fn row_digests_for<'a>(
 }
 
 /// For each unit, the digest of its rows in some tables, to be compared with saved ones.
-pub(super) fn unit_marks_for<'a>(
+pub(super) fn unit_row_digests_for<'a>(
     frame: &Frame<'_>,
     tables: &[String],
     saved: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<RowDigest>, OverBudget> {
-    let earlier = || unit_marks_by(frame, tables, row_digests_of_earlier_hosts);
-    compared(unit_marks(frame, tables)?, saved, earlier)
+    let earlier = || unit_row_digests_by(frame, tables, row_digests_of_earlier_hosts);
+    compared(unit_row_digests(frame, tables)?, saved, earlier)
 }
 
 /// Digests, with those of earlier hosts if there are saved ones which are none of these.
@@ -199,11 +199,14 @@ fn compared<'a>(
 }
 
 /// For each unit, the digest of its rows in some tables, in any order of rows.
-pub(super) fn unit_marks(frame: &Frame<'_>, tables: &[String]) -> Result<Vec<Vec<u8>>, OverBudget> {
-    unit_marks_by(frame, tables, row_digests)
+pub(super) fn unit_row_digests(
+    frame: &Frame<'_>,
+    tables: &[String],
+) -> Result<Vec<Vec<u8>>, OverBudget> {
+    unit_row_digests_by(frame, tables, row_digests)
 }
 
-fn unit_marks_by(
+fn unit_row_digests_by(
     frame: &Frame<'_>,
     tables: &[String],
     row_digests: impl Fn(&Frame<'_>, &str) -> Result<Vec<Vec<u8>>, OverBudget>,

@@ -424,14 +424,14 @@ impl Lens {
         &self,
         group: usize,
         input: &LensInput,
-        left: &Residue,
+        residue: &Residue,
         arguments: &Arguments,
         search: Search,
         budget: &BatchBudget,
     ) -> Result<Applied, Vec<LensError>> {
         let at = Cell::new(0);
         let applied =
-            contained(|| self.applied(group, input, (left, arguments, search), budget, &at));
+            contained(|| self.applied(group, input, (residue, arguments, search), budget, &at));
         applied
             .unwrap_or_else(|panic| Err(StepError::Batch(panic)))
             .map_err(|fault| match fault {
@@ -455,7 +455,7 @@ impl Lens {
         let mut applied = Applied::default();
         // What earlier groups of the batch have made, and the residue of its units.
         let mut others = budget.spent();
-        let (left, arguments, search) = rows;
+        let (residue, arguments, search) = rows;
         for (number, (step, scope)) in self.steps.iter().zip(&group.scopes).enumerate() {
             at.set(number);
             let saved_below = step
@@ -468,7 +468,7 @@ impl Lens {
                 .sum::<usize>();
             // What has changed in between, a migration below has changed, and no client.
             let saved_below = saved_below.map(|entries| Residue::from(entries).of_edited());
-            let rows = (saved_below.as_ref().unwrap_or(left), arguments, search);
+            let rows = (saved_below.as_ref().unwrap_or(residue), arguments, search);
             let entries = applied.residue.len();
             step.apply_to(
                 &mut frame,

@@ -118,8 +118,8 @@ impl Bound {
     }
 
     /// Binds the saved rows of the dropped tables.
-    pub(super) fn mark(&self, left_by: Leg, kept: &mut [ResidueEntry]) {
-        for entry in kept.iter_mut().filter(|entry| entry.left_by == left_by) {
+    pub(super) fn identify_entries(&self, left_by: Leg, entries: &mut [ResidueEntry]) {
+        for entry in entries.iter_mut().filter(|entry| entry.left_by == left_by) {
             if let Some(identities) = self
                 .dropped
                 .get(&entry.table)

@@ -77,18 +77,18 @@ impl Residue {
     /// The entries of these units, each at the unit's place in the list.
     #[must_use]
     pub fn only(&self, units: &[usize]) -> Self {
-        let mut kept = Self {
+        let mut residue = Self {
             edited: self.edited,
             ..Self::default()
         };
         for ((version, table), entries) in &self.entries {
             for (place, unit) in units.iter().enumerate() {
                 for entry in entries.get(unit).into_iter().flatten() {
-                    kept.add(*version, table, place, entry.clone());
+                    residue.add(*version, table, place, entry.clone());
                 }
             }
         }
-        kept
+        residue
     }
 
     /// The digests of what residue was saved for.
@@ -110,18 +110,18 @@ impl Residue {
 }
 
 impl From<Vec<ResidueEntry>> for Residue {
-    fn from(kept: Vec<ResidueEntry>) -> Self {
-        let mut left = Self::default();
+    fn from(entries: Vec<ResidueEntry>) -> Self {
+        let mut residue = Self::default();
         for ResidueEntry {
             unit,
             table,
             left_by,
             value,
-        } in kept
+        } in entries
         {
-            left.add(left_by.version, &table, unit, value);
+            residue.add(left_by.version, &table, unit, value);
         }
-        left
+        residue
     }
 }
 
@@ -131,17 +131,17 @@ pub(super) fn given_back(
     frame: &Frame<'_>,
     version: DataVersion,
     opposite: &[Access],
-    left: &Residue,
+    residue: &Residue,
     stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
     let digests = unit_digests(frame, opposite)?;
-    let entry_of = |unit| left.of(version, "", unit).first();
+    let entry_of = |unit| residue.of(version, "", unit).first();
     let differs = |unit: usize| entry_of(unit).is_some_and(|entry| entry.digest != digests[unit]);
     let earlier = (0..frame.units())
         .any(differs)
         .then(|| unit_digests_of_earlier_hosts(frame, opposite))
         .transpose()?;
-    let mut residue = Vec::with_capacity(frame.units());
+    let mut given = Vec::with_capacity(frame.units());
     for (unit, digest) in digests.iter().enumerate() {
         let entry = entry_of(unit);
         let is_fresh = |entry: &&ResidueValue| {
@@ -156,19 +156,19 @@ pub(super) fn given_back(
             .budget()
             .spend(fresh.map_or(0, |entry| entry.bytes.len()))?
             .keep();
-        residue.push(fresh.map(|entry| entry.bytes.clone()));
+        given.push(fresh.map(|entry| entry.bytes.clone()));
     }
-    Ok(residue)
+    Ok(given)
 }
 
 /// The units of which a row function saved something that it does not get back.
 pub(super) fn not_given_back(
     version: DataVersion,
-    left: &Residue,
+    residue: &Residue,
     given: &[Option<Vec<u8>>],
 ) -> Vec<usize> {
     let is_lost = |(unit, given): (usize, &Option<Vec<u8>>)| {
-        (given.is_none() && !left.of(version, "", unit).is_empty()).then_some(unit)
+        (given.is_none() && !residue.of(version, "", unit).is_empty()).then_some(unit)
     };
     given.iter().enumerate().filter_map(is_lost).collect()
 }
@@ -179,7 +179,7 @@ pub(super) fn keep_columns(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
-    kept: &mut Vec<ResidueEntry>,
+    entries: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
     let mut leaving = frame.table(table).leaving.clone();
     if step.is_left_to_return() {
@@ -204,7 +204,7 @@ pub(super) fn keep_columns(
     let name = name_before(&step.changes, table).unwrap_or_else(|| table.to_owned());
     frame.note_saved(step.place, table, &name);
     let digests = row_digests(frame, table)?;
-    keep(frame, step, (table, &name), &leaving, &digests, kept)
+    keep(frame, step, (table, &name), &leaving, &digests, entries)
 }
 
 /// Saves all rows of a table that is dropped. Where a row function of the other direction makes its
@@ -213,13 +213,13 @@ pub(super) fn keep_table(
     frame: &mut Frame<'_>,
     step: &Step,
     DroppedTable { table, name }: &DroppedTable<'_>,
-    kept: &mut Vec<ResidueEntry>,
+    entries: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
     frame.note_saved(step.place, table, name);
     if step.is_filled_on_the_way_back(name) {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
-        kept.extend(empty.map(|unit| {
+        entries.extend(empty.map(|unit| {
             let value = ResidueValue {
                 row_key: Vec::new(),
                 digest: Vec::new(),
@@ -240,7 +240,7 @@ pub(super) fn keep_table(
         .map(|column| (ColumnFate::Saved, column.clone()))
         .collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
-    keep(frame, step, (table, name), &columns, &digests, kept)
+    keep(frame, step, (table, name), &columns, &digests, entries)
 }
 
 /// Saves rows of a table under a name.
@@ -250,7 +250,7 @@ fn keep(
     (table, name): (&str, &str),
     columns: &[(ColumnFate, FrameColumn)],
     digests: &[Vec<u8>],
-    kept: &mut Vec<ResidueEntry>,
+    entries: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
     let held = frame.table(table);
     let keys = frame.keys(table)?;
@@ -282,7 +282,7 @@ fn keep(
                     digest: digests[row].clone(),
                     bytes,
                 };
-                kept.push(ResidueEntry {
+                entries.push(ResidueEntry {
                     unit,
                     table: name.to_owned(),
                     left_by: step.leg(),
@@ -296,52 +296,52 @@ fn keep(
 
 /// Identifies a row for which residue was saved: its key and its digest before the step.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Mark {
+pub(super) struct RowIdentity {
     row_key: Vec<u8>,
     digest: RowDigest,
 }
 
-/// The marks of a table's rows, computed before the step changes anything. `saved` are digests of
-/// rows for which residue was saved.
-pub(super) fn marks<'a>(
+/// The identities of a table's rows, computed before the step changes anything. `saved` are digests
+/// of rows for which residue was saved.
+pub(super) fn row_identities<'a>(
     frame: &Frame<'_>,
     table: &str,
     saved: impl Iterator<Item = &'a [u8]>,
-) -> Result<Vec<Mark>, OverBudget> {
+) -> Result<Vec<RowIdentity>, OverBudget> {
     let rows = frame
         .keys(table)?
         .into_rows()
         .into_iter()
         .zip(row_digests_for(frame, table, saved)?);
     Ok(rows
-        .map(|(row_key, digest)| Mark { row_key, digest })
+        .map(|(row_key, digest)| RowIdentity { row_key, digest })
         .collect())
 }
 
 /// Restores the values of the columns that the step added, row by row. A table that the step
-/// creates has no marks from before it: its rows are matched by their keys and by the records that
-/// they belong to.
+/// creates has no rows before it: its rows are matched by their keys and by the records that they
+/// belong to.
 pub(super) fn restore(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
-    marks: Option<Vec<Mark>>,
-    left: &Residue,
+    rows_before: Option<Vec<RowIdentity>>,
+    residue: &Residue,
     identities: &[Vec<u8>],
     stale: &mut u64,
 ) -> Result<(), StepError> {
     if step.creates(table) && frame.table(table).origins.is_empty() {
-        return restore_table(frame, step.version(), table, left, identities, stale);
+        return restore_table(frame, step.version(), table, residue, identities, stale);
     }
     let held = frame.table(table);
-    let marks = match marks {
-        Some(marks) => marks,
+    let row_identities = match rows_before {
+        Some(identities) => identities,
         None => {
             let of_units =
                 (0..frame.units()).flat_map(|unit| held.rows_of(unit).map(move |_| unit));
             let keys = frame.keys(table)?.into_rows().into_iter();
             keys.zip(of_units)
-                .map(|(row_key, unit)| Mark {
+                .map(|(row_key, unit)| RowIdentity {
                     row_key,
                     digest: identities[unit].clone().into(),
                 })
@@ -350,22 +350,22 @@ pub(super) fn restore(
     };
     let mut rows: Vec<_> = (0..held.rows()).map(RestoredRow::present).collect();
     for unit in 0..frame.units() {
-        let entries: BTreeMap<_, _> = left
+        let entries: BTreeMap<_, _> = residue
             .of(step.version(), table, unit)
             .iter()
             .map(|entry| (entry.row_key.as_slice(), entry))
             .collect();
         let mut used = 0;
         for row in held.rows_of(unit) {
-            let Some(entry) = entries.get(marks[row].row_key.as_slice()) else {
+            let Some(entry) = entries.get(row_identities[row].row_key.as_slice()) else {
                 continue;
             };
             // Earlier hosts bound the rows of a dropped table to nothing.
             let is_unbound = entry.digest.is_empty() && step.creates(table);
-            if marks[row].digest.is(&entry.digest) || is_unbound {
+            if row_identities[row].digest.is(&entry.digest) || is_unbound {
                 used += 1;
                 rows[row].saved = decode(&entry.bytes, (table, held))?;
-            } else if left.edited {
+            } else if residue.edited {
                 used += 1;
                 rows[row].saved = decode(&entry.bytes, (table, held))?;
                 rows[row].discard_computed(step, table);
@@ -444,19 +444,22 @@ pub(super) fn restore_filled(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
-    marks: &[RowDigest],
-    left: &Residue,
+    unit_digests: &[RowDigest],
+    residue: &Residue,
     stale: &mut u64,
 ) -> Result<(), StepError> {
     let held = frame.table(table);
     let keys = frame.keys(table)?;
     let mut offsets = vec![0];
     let mut rows = Vec::new();
-    for (unit, mark) in marks.iter().enumerate() {
-        let entries = left.of(step.version(), table, unit);
-        if entries.first().is_some_and(|entry| mark.is(&entry.digest)) {
-            let kept = entries.iter().filter(|entry| !entry.row_key.is_empty());
-            for entry in kept {
+    for (unit, digest) in unit_digests.iter().enumerate() {
+        let entries = residue.of(step.version(), table, unit);
+        if entries
+            .first()
+            .is_some_and(|entry| digest.is(&entry.digest))
+        {
+            let of_rows = entries.iter().filter(|entry| !entry.row_key.is_empty());
+            for entry in of_rows {
                 rows.push(RestoredRow::saved(decode(&entry.bytes, (table, held))?));
             }
         } else {
@@ -464,7 +467,7 @@ pub(super) fn restore_filled(
             for row in held.rows_of(unit) {
                 let own = entries
                     .iter()
-                    .find(|entry| left.edited && entry.row_key == keys[row]);
+                    .find(|entry| residue.edited && entry.row_key == keys[row]);
                 let mut restored = RestoredRow::present(row);
                 if let Some(entry) = own {
                     restored.saved = decode(&entry.bytes, (table, held))?;
@@ -496,14 +499,14 @@ fn restore_table(
     frame: &mut Frame<'_>,
     version: DataVersion,
     table: &str,
-    left: &Residue,
+    residue: &Residue,
     identities: &[Vec<u8>],
     stale: &mut u64,
 ) -> Result<(), StepError> {
     let mut offsets = vec![0];
     let mut rows = Vec::new();
     for (unit, identity) in identities.iter().enumerate() {
-        let entries = left.of(version, table, unit);
+        let entries = residue.of(version, table, unit);
         // Earlier hosts bound the rows to nothing.
         let own = entries
             .iter()

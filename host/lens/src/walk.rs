@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
-use super::digests::{RowDigest, unit_digests, unit_marks, unit_marks_for};
+use super::digests::{RowDigest, unit_digests, unit_row_digests, unit_row_digests_for};
 use super::error::{ChangeError, LOSES_SAVED, LensError, NoCounterpart, SAVES_ANEW, StepError};
 use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
-use super::residue::{self, Mark, Residue, ResidueEntry, ResidueValue};
+use super::residue::{self, Residue, ResidueEntry, ResidueValue, RowIdentity};
 use super::step::{Step, StepScope};
 use super::unit_keys::KeysBefore;
 use super::{Applied, Arguments, Search};
@@ -48,12 +48,12 @@ impl Step {
     ) -> Result<(), StepError> {
         let places = self.given_back(frame, restorable);
         let empty = Residue::default();
-        let left = rows.map_or(&empty, |(left, ..)| left);
+        let residue = rows.map_or(&empty, |(residue, ..)| residue);
         if rows.is_none() {
             frame.note_all(self.place);
         }
         let given_back = |table: &str| places.contains(table);
-        let unit_marks = self.unit_marks(frame, left, &places)?;
+        let unit_digests = self.saved_unit_digests(frame, residue, &places)?;
         let mut bound = Bound::to_owners(self, frame, given_back);
         bound.identify(self, frame, Direction::Up)?;
         let keys = if scope.calls {
@@ -73,20 +73,20 @@ impl Step {
         } else {
             Vec::new()
         };
-        let mut row_marks = self.row_marks(frame, left, &places)?;
+        let mut row_identities = self.row_identities(frame, residue, &places)?;
         self.join_taken_back(frame);
         bound.join_dropped(frame);
         self.change_layout(frame, scope, &mut applied.residue)?;
         if let Some(outcome) = outcome {
-            self.accept(frame, outcome, &mut row_marks, applied)?;
+            self.accept(frame, outcome, &mut row_identities, applied)?;
             recognised_by
                 .into_iter()
                 .for_each(|class| frame.join_class(&self.accesses()[0].table, class));
         }
-        self.mark_kept_tables(frame, &mut applied.residue)?;
+        self.identify_saved_tables(frame, &mut applied.residue)?;
         bound.identify(self, frame, Direction::Down)?;
         bound.join_restored(frame);
-        bound.mark(self.leg(), &mut applied.residue);
+        bound.identify_entries(self.leg(), &mut applied.residue);
         for table in frame.names() {
             residue::keep_columns(frame, self, &table, &mut applied.residue)?;
             if !given_back(&table) {
@@ -94,11 +94,11 @@ impl Step {
             }
             let stale = &mut applied.stale;
             if self.fills(&table) {
-                residue::restore_filled(frame, self, &table, &unit_marks, left, stale)?;
+                residue::restore_filled(frame, self, &table, &unit_digests, residue, stale)?;
             } else {
-                let marks = row_marks.remove(&table);
+                let rows_before = row_identities.remove(&table);
                 let owners = bound.identities(&table, frame.units());
-                residue::restore(frame, self, &table, marks, left, &owners, stale)?;
+                residue::restore(frame, self, &table, rows_before, residue, &owners, stale)?;
             }
         }
         if rows.is_none() {
@@ -108,9 +108,9 @@ impl Step {
         Ok(())
     }
 
-    /// The marks of the units by which the saved rows of tables that the row function fills are
+    /// The digests of the units by which the saved rows of tables that the row function fills are
     /// recognised. Empty without such tables.
-    fn unit_marks(
+    fn saved_unit_digests(
         &self,
         frame: &Frame<'_>,
         saved: &Residue,
@@ -126,25 +126,25 @@ impl Step {
         let saved = filled
             .iter()
             .flat_map(|table| saved.digests(self.version(), table));
-        unit_marks_for(frame, &self.taken, saved)
+        unit_row_digests_for(frame, &self.taken, saved)
     }
 
-    /// By table that is given back and has rows before the step, the marks of its rows.
-    fn row_marks(
+    /// By table that is given back and has rows before the step, the identities of its rows.
+    fn row_identities(
         &self,
         frame: &Frame<'_>,
         saved: &Residue,
         given_back: &BTreeSet<String>,
-    ) -> Result<BTreeMap<String, Vec<Mark>>, OverBudget> {
-        let mut marks = BTreeMap::new();
+    ) -> Result<BTreeMap<String, Vec<RowIdentity>>, OverBudget> {
+        let mut identities = BTreeMap::new();
         let tables = self.target.tables.keys();
         for table in tables.filter(|table| given_back.contains(*table)) {
             if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
                 let saved = saved.digests(self.version(), table);
-                marks.insert(table.clone(), residue::marks(frame, &name, saved)?);
+                identities.insert(table.clone(), residue::row_identities(frame, &name, saved)?);
             }
         }
-        Ok(marks)
+        Ok(identities)
     }
 
     /// Applies the changes of the layout, and saves or sets aside the tables that they drop.
@@ -152,7 +152,7 @@ impl Step {
         &self,
         frame: &mut Frame<'_>,
         scope: &StepScope,
-        kept: &mut Vec<ResidueEntry>,
+        entries: &mut Vec<ResidueEntry>,
     ) -> Result<(), StepError> {
         for (place, change) in self.changes.iter().enumerate() {
             if let Some(dropped) = self
@@ -164,7 +164,7 @@ impl Step {
                     continue;
                 }
                 if self.transform.manifest().reversible {
-                    residue::keep_table(frame, self, &dropped, kept)?;
+                    residue::keep_table(frame, self, &dropped, entries)?;
                 }
                 frame.remove(dropped.table);
             }
@@ -229,11 +229,11 @@ impl Step {
         }
     }
 
-    /// Marks the residue of such tables with a digest of what the step returned for the units.
-    fn mark_kept_tables(
+    /// Gives the residue of such tables the digest of what the step returned for the units.
+    fn identify_saved_tables(
         &self,
         frame: &Frame<'_>,
-        kept: &mut [ResidueEntry],
+        entries: &mut [ResidueEntry],
     ) -> Result<(), OverBudget> {
         let dropped: Vec<_> = self.dropped_to_be_filled().collect();
         if dropped.is_empty() {
@@ -244,12 +244,12 @@ impl Step {
             .iter()
             .map(|(_, after)| after.clone())
             .collect();
-        let marks = unit_marks(frame, &names)?;
-        for kept in kept
+        let digests = unit_row_digests(frame, &names)?;
+        for entry in entries
             .iter_mut()
-            .filter(|kept| kept.left_by == self.leg() && dropped.contains(&kept.table))
+            .filter(|entry| entry.left_by == self.leg() && dropped.contains(&entry.table))
         {
-            kept.value.digest.clone_from(&marks[kept.unit]);
+            entry.value.digest.clone_from(&digests[entry.unit]);
         }
         Ok(())
     }
@@ -288,7 +288,7 @@ impl Step {
     fn call(
         &self,
         frame: &mut Frame<'_>,
-        residue: bool,
+        has_residue: bool,
         rows: Option<(&Residue, &Arguments, Search)>,
         applied: &mut Applied,
     ) -> Result<Outcome, StepError> {
@@ -301,19 +301,19 @@ impl Step {
             tables,
             residue: Vec::new(),
         };
-        if residue {
+        if has_residue {
             let empty = Residue::default();
-            let left = rows.map_or(&empty, |(left, ..)| left);
+            let residue = rows.map_or(&empty, |(residue, ..)| residue);
             batch.residue = residue::given_back(
                 frame,
                 self.version(),
                 self.opposite(),
-                left,
+                residue,
                 &mut applied.stale,
             )?;
             if self.went_down().is_some() {
                 self.refuse(
-                    residue::not_given_back(self.version(), left, &batch.residue),
+                    residue::not_given_back(self.version(), residue, &batch.residue),
                     LOSES_SAVED,
                 )?;
             }
@@ -380,7 +380,7 @@ impl Step {
         &self,
         frame: &mut Frame<'_>,
         outcome: Outcome,
-        marks: &mut BTreeMap<String, Vec<Mark>>,
+        row_identities: &mut BTreeMap<String, Vec<RowIdentity>>,
         applied: &mut Applied,
     ) -> Result<(), StepError> {
         for (access, written) in self.accesses().iter().zip(outcome.tables) {
@@ -388,9 +388,9 @@ impl Step {
                 let given = &frame.table(&access.table).unit_offsets;
                 applied.removed += shape.removed_rows(given).map(|(_, rows)| rows).sum::<u64>();
                 frame.reshape(&access.table, shape)?;
-                if let Some(marks) = marks.get_mut(&access.table) {
-                    let of = |&row: &u32| marks.get(row as usize).cloned().unwrap_or_default();
-                    *marks = shape.origins.iter().map(of).collect();
+                if let Some(identities) = row_identities.get_mut(&access.table) {
+                    let of = |&row: &u32| identities.get(row as usize).cloned().unwrap_or_default();
+                    *identities = shape.origins.iter().map(of).collect();
                 }
             }
             for (name, data) in access.writes.iter().zip(written.columns) {

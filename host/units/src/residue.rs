@@ -107,7 +107,7 @@ pub async fn load(
         .enumerate()
         .map(|(place, name)| (name.as_str(), place))
         .collect();
-    let mut kept = Vec::new();
+    let mut entries = Vec::new();
     let mut bytes = 0;
     for chunk in names.chunks(UNITS) {
         let mut query = Query::select();
@@ -137,10 +137,10 @@ pub async fn load(
                     limit: BATCH_BYTES,
                 });
             }
-            kept.push(entry);
+            entries.push(entry);
         }
     }
-    Ok(kept)
+    Ok(entries)
 }
 
 fn read(
@@ -221,7 +221,7 @@ impl SealedEntry {
 }
 
 /// Seals entries of units with these names.
-pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec<SealedEntry> {
+pub fn seal(keyring: &Keyring, entries: Vec<ResidueEntry>, names: &[String]) -> Vec<SealedEntry> {
     let seal = |entry: ResidueEntry| SealedEntry {
         unit: names[entry.unit].clone(),
         table: entry.table,
@@ -231,7 +231,7 @@ pub fn seal(keyring: &Keyring, kept: Vec<ResidueEntry>, names: &[String]) -> Vec
         sealed: String::from_utf8(keyring.seal(Sealing::Sealed, &entry.value.bytes))
             .expect("sealed text is ASCII"),
     };
-    kept.into_iter().map(seal).collect()
+    entries.into_iter().map(seal).collect()
 }
 
 /// Stores entries. They replace all earlier entries of the same unit, step and table.
