@@ -8,6 +8,7 @@ use bbs_database::{StatementResult, Transaction, schema, sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{ColumnType, Table};
 use bbs_units::UnitKey;
+use serde::Serialize;
 
 use super::KeysError;
 use super::tables::SealedTable;
@@ -33,10 +34,11 @@ pub(super) struct RotationState {
     pub rewritten: u64,
 }
 
-/// The last row of a table that the rotation has read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Cursor {
+/// The position of a rotation in a table.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TableCursor {
     pub table: String,
+    /// The primary key of the last row that was read, as JSON.
     pub last_key: String,
 }
 
@@ -176,14 +178,14 @@ pub(super) async fn advance(
     Ok(())
 }
 
-pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<Cursor>, KeysError> {
+pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<TableCursor>, KeysError> {
     if !exists(tx, CURSOR).await? {
         return Ok(Vec::new());
     }
     let select = sql("SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name");
     let mut cursors = Vec::new();
     for row in tx.fetch(select).await.about(CURSOR)? {
-        cursors.push(Cursor {
+        cursors.push(TableCursor {
             table: row.text(0).about(CURSOR)?.unwrap_or_default().to_owned(),
             last_key: row.text(1).about(CURSOR)?.unwrap_or_default().to_owned(),
         });

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::count;
 use super::sample::{WrongKey, wrong_keys};
-use super::state::{self, RotationState};
+use super::state::{self, RotationState, TableCursor};
 use super::{KeysError, LabelCounts, SealedScope};
 
 /// The state of the keys, for operators.
@@ -44,14 +44,6 @@ pub struct RotationStatus {
     pub rows_per_second: Option<f64>,
     /// The position in each table that has been begun.
     pub cursors: Vec<TableCursor>,
-}
-
-/// The position of a rotation in a table.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct TableCursor {
-    pub table: String,
-    /// The primary key of the last row that was read, as JSON.
-    pub last_key: String,
 }
 
 /// An incomplete rotation, until which other keys than the active one must stay configured.
@@ -109,10 +101,6 @@ pub async fn status(
     let places = count::by_label(database, scope, &known).await?;
     let counted = places.iter().flat_map(|place| place.labels.keys().cloned());
     let used: BTreeSet<_> = counted.chain(label.clone()).collect();
-    let cursors = cursors.into_iter().map(|cursor| TableCursor {
-        table: cursor.table,
-        last_key: cursor.last_key,
-    });
     Ok(KeysStatus {
         label,
         active: keyring.active_label().to_owned(),
@@ -122,7 +110,7 @@ pub async fn status(
             .collect(),
         known,
         wrong: wrong_keys(database, keyring, scope).await?,
-        rotation: underway.map(|underway| describe(underway, cursors.collect())),
+        rotation: underway.map(|underway| describe(underway, cursors)),
         places,
     })
 }
