@@ -9,8 +9,8 @@ use std::path::Path;
 
 use bbs::testing::modules::catalog::{Catalog, CatalogError};
 use bbs::testing::modules::translate::{ApiVersion, Translate};
+use bbs_files::digest::digest_of;
 use bbs_lens::transform::{RunArguments, Transform};
-use sha2::{Digest, Sha256};
 
 use crate::harness::command;
 use crate::harness::database::Kind;
@@ -91,10 +91,7 @@ fn assert_contains(error: &str, words: &[&str]) {
 }
 
 fn digest(path: &Path) -> String {
-    Sha256::digest(std::fs::read(path).unwrap())
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest_of(&std::fs::read(path).unwrap())
 }
 
 #[test]

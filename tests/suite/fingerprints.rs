@@ -10,7 +10,7 @@ mod releases;
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
+use bbs_files::digest::digest_of;
 
 use crate::harness::workspace;
 use releases::Frozen;
@@ -128,11 +128,7 @@ fn parse(table: &str) -> Fingerprints {
 
 /// The first 16 hexadecimal digits of the description's SHA-256.
 fn fingerprint(description: &str) -> String {
-    Sha256::digest(description)
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect()
+    digest_of(description.as_bytes())[..16].to_owned()
 }
 
 /// Fingerprints of descriptions.

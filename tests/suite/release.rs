@@ -7,8 +7,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use bbs_files::digest::digest_of;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
 use crate::harness::modules::modules;
 use crate::harness::{bbs, workspace};
@@ -237,11 +237,7 @@ fn blob(layout: &Path, description: &Value) -> Vec<u8> {
         .unwrap();
     let content = std::fs::read(layout.join("blobs/sha256").join(digest)).unwrap();
     assert_eq!(description["size"], content.len(), "{description}");
-    let found: String = Sha256::digest(&content)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    assert_eq!(found, digest);
+    assert_eq!(digest_of(&content), digest);
     content
 }
 

@@ -6,6 +6,7 @@ use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::fault::AFTER_IMPORT_BEGIN;
 use bbs::testing::migrate::online::{self, Start};
 use bbs::testing::migrate::{self, Intent, MigrateError};
+use bbs_files::digest::to_hex;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
 use crate::harness::etcd::Etcd;
@@ -134,7 +135,7 @@ impl Filled {
         let rows: Vec<_> = (0..rows)
             .map(|number| {
                 let key = key(number);
-                let bytes: String = key.bytes().map(|byte| format!("{byte:02x}")).collect();
+                let bytes = to_hex(key.as_bytes());
                 let unit_key = format!("03{:02x}00000000000000{bytes}", key.len());
                 format!("('{key}', {})", values.replace(UNIT_KEY, &unit_key))
             })

@@ -1,10 +1,12 @@
 //! Files on disk: reads a regular file up to a limit, and makes files and folders that only the
-//! host's user may read. Owns how a file is opened, replaced and protected; what is in it is up to
-//! the caller.
+//! host's user may read, and names content by digests. Owns how a file is opened, replaced and
+//! protected; what is in it is up to the caller.
 //!
 //! A path can lead to anything that the file system has. Reading a FIFO waits for its writer, and
 //! reading a device such as `/dev/zero` does not end, so the file is opened without waiting and its
 //! kind is checked before it is read.
+
+pub mod digest;
 
 use std::fs::{DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, ErrorKind, Read, Write};

@@ -10,6 +10,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bbs_files::digest::digest_of;
 use bbs_work::progress::{Counted, Progress};
 use wit_component::ComponentEncoder;
 
@@ -19,7 +20,7 @@ use super::catalog::{
 use super::module::{Module, ModuleError};
 use super::placement::{self, BelowFirst, Insertions};
 use super::releases::RELEASES_FILE;
-use super::sandbox::{self, Sandbox};
+use super::sandbox::Sandbox;
 
 pub use self::sources::{SourceError, crates_of, listed_crates};
 pub use self::toolchain::TargetError;
@@ -256,7 +257,7 @@ fn write_catalog(
     let list = bbs_files::read(path, bbs_files::TEXT_BYTES)?;
     content.releases = content
         .releases
-        .filter(|digest| *digest == sandbox::digest(&list));
+        .filter(|digest| *digest == digest_of(&list));
     let signature = catalog::write(into, &content)?;
     std::fs::write(into.join(RELEASES_FILE), list)?;
     Ok(signature)
@@ -371,7 +372,7 @@ fn describe(
     };
     let mut file = tempfile::NamedTempFile::new_in(scratch).map_err(failed)?;
     file.write_all(&component).map_err(failed)?;
-    let sha256 = sandbox::digest(&component);
+    let sha256 = digest_of(&component);
     let module = Module::open(file.path(), sandbox).map_err(|source| BuildError::Module {
         crate_folder: crate_folder.to_owned(),
         source,

@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use bbs_files::digest::digest_of;
 use bbs_lens::layout::manifest::Manifest;
 use bbs_lens::transform::Transform;
 use serde::Serialize;
@@ -12,7 +13,7 @@ use super::call::CallError;
 use super::contract::{self, Contract, ContractError};
 use super::migration::MigrationModule;
 use super::rules::{self, ManifestError};
-use super::sandbox::{self, ComponentError, Sandbox};
+use super::sandbox::{ComponentError, Sandbox};
 use super::translate::{Translate, TranslatorManifest};
 use super::translator::TranslatorModule;
 
@@ -85,7 +86,7 @@ pub(super) struct ModuleSource {
 impl ModuleSource {
     pub(super) fn read(path: &Path, sandbox: &Sandbox) -> Result<Self, ComponentError> {
         let bytes = sandbox.read(path)?;
-        let digest = sandbox::digest(&bytes);
+        let digest = digest_of(&bytes);
         let file = path
             .file_name()
             .map_or_else(|| path.to_string_lossy(), |name| name.to_string_lossy());

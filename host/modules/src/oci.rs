@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use bbs_files::TEXT_BYTES;
+use bbs_files::digest::digest_of;
 use oci_client::annotations::ORG_OPENCONTAINERS_IMAGE_TITLE;
 use oci_client::manifest::{OCI_IMAGE_MEDIA_TYPE, OciDescriptor, OciImageManifest};
 
@@ -19,7 +20,7 @@ use super::catalog::{
 };
 use super::new_folder::{NewFolder, NewFolderError};
 use super::releases::RELEASES_FILE;
-use super::sandbox::{self, Limits, Sandbox};
+use super::sandbox::{Limits, Sandbox};
 use super::text::ModuleText;
 use crate::signatures::SIGNATURE_FILE;
 
@@ -127,7 +128,7 @@ pub struct OciArtifact {
 
 /// The digest of a content as OCI writes it.
 pub(super) fn digest(content: &[u8]) -> String {
-    format!("sha256:{}", sandbox::digest(content))
+    format!("sha256:{}", digest_of(content))
 }
 
 impl OciManifest {
@@ -356,7 +357,7 @@ impl OciArtifact {
             let module = files
                 .get(file.as_str())
                 .ok_or_else(|| ArtifactError::NoModule { file: file.clone() })?;
-            if sandbox::digest(module) != *listed {
+            if digest_of(module) != *listed {
                 return Err(ArtifactError::OtherDigest {
                     file: file.clone(),
                     listed: listed.clone(),

@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use bbs_files::digest::digest_of;
 use bbs_lens::layout::manifest::DataVersion;
 use serde::Deserialize;
 
-use super::sandbox;
 use super::text::ModuleText;
 use super::translate::ApiVersion;
 
@@ -73,11 +73,9 @@ pub struct ReleaseDigests {
 impl ReleaseDigests {
     fn check(&self, folder: &Path, path: &Path, text: &str) -> Result<(), ReleaseError> {
         match self.by_folder.get(folder) {
-            Some(digest) if *digest != sandbox::digest(text.as_bytes()) => {
-                Err(ReleaseError::Altered {
-                    path: path.to_owned(),
-                })
-            }
+            Some(digest) if *digest != digest_of(text.as_bytes()) => Err(ReleaseError::Altered {
+                path: path.to_owned(),
+            }),
             None if self.are_required => Err(ReleaseError::NotPinned {
                 path: path.to_owned(),
             }),
@@ -277,7 +275,7 @@ mod tests {
                 "one",
             )
         };
-        let right = sandbox::digest(text.as_bytes());
+        let right = digest_of(text.as_bytes());
         assert!(
             of(Some(right.clone()), true).is_ok()
                 && of(Some(right), false).is_ok()
@@ -288,7 +286,7 @@ mod tests {
             Err(ReleaseError::NotPinned { .. })
         ));
         assert!(matches!(
-            of(Some(sandbox::digest(b"other")), false),
+            of(Some(digest_of(b"other")), false),
             Err(ReleaseError::Altered { .. })
         ));
     }

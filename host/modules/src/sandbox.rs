@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use sha2::{Digest, Sha256};
+use bbs_files::digest::to_hex;
 use tokio::sync::Semaphore;
 use wasmtime::component::Component;
 use wasmtime::{Config, Engine, InstanceAllocationStrategy, PoolingAllocationConfig};
@@ -322,7 +322,7 @@ fn refuse_other_files(path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
         Some(begin) if begin == COMPONENT => Ok(()),
         Some(begin) if begin == CORE_MODULE => Err(ComponentError::CoreModule { path }),
         Some(begin) if begin.starts_with(b"\0asm") => {
-            let format = hex(&begin[4..]);
+            let format = to_hex(&begin[4..]);
             let reason =
                 format!("its format is {format}, which is neither a component nor a core module");
             let error = CompileError::Component {
@@ -340,15 +340,6 @@ impl std::fmt::Debug for Sandbox {
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
-}
-
-/// The digest of a file: the sha256 of its bytes, in lower-case hexadecimal.
-pub(super) fn digest(bytes: &[u8]) -> String {
-    hex(&Sha256::digest(bytes))
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn config(limits: &Limits) -> Config {

@@ -5,9 +5,11 @@
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
+use bbs_files::digest::digest_of;
+
 use super::catalog::{self, CATALOG_FILE, Catalog, CatalogError};
 use super::releases::RELEASES_FILE;
-use super::sandbox::{self, Sandbox};
+use super::sandbox::Sandbox;
 use crate::signatures::{
     KeyId, NAME_RULE, SIGNATURE_FILE, SigningKey, SigningKeyError, is_catalog_name,
 };
@@ -167,7 +169,7 @@ fn next_serial(folder: &Path, previous: Option<u64>, now: u64) -> Result<u64, Si
 /// The digest of the folder's list of releases, which has to be the one that is pinned already.
 fn releases_digest(folder: &Path, pinned: Option<String>) -> Result<Option<String>, SignError> {
     let found = match bbs_files::read_text(&folder.join(RELEASES_FILE)) {
-        Ok(text) => Some(sandbox::digest(text.as_bytes())),
+        Ok(text) => Some(digest_of(text.as_bytes())),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
         Err(source) => {
             return Err(SignError::Read {

@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use bbs_database::Address;
-use sha2::{Digest, Sha256};
+use bbs_files::digest::digest_of;
 
 use super::ConfigError;
 
@@ -83,13 +83,8 @@ fn own_name(file: &Path) -> String {
         .canonicalize()
         .or_else(|_| std::path::absolute(file))
         .unwrap_or_else(|_| file.to_owned());
-    let digest = Sha256::digest(file.as_os_str().as_encoded_bytes());
-    let digits: String = digest
-        .iter()
-        .take(8)
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("bbs-{digits}")
+    let digest = digest_of(file.as_os_str().as_encoded_bytes());
+    format!("bbs-{}", &digest[..16])
 }
 
 /// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other

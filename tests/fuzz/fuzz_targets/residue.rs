@@ -2,8 +2,8 @@
 
 #![no_main]
 
+use bbs_files::digest::{from_hex, to_hex};
 use bbs_fuzz::restore;
-use bbs_fuzz::rows::digest::{from_hex, to_hex};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|bytes: &[u8]| {

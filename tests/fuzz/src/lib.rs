@@ -57,11 +57,6 @@ pub fn read_signature(keys: &signatures::TrustedKeys, text: &[u8], content: &[u8
     keys.verify_text(text, claimed).is_ok()
 }
 
-#[path = "../../../host/units/src"]
-pub mod rows {
-    pub mod digest;
-}
-
 #[path = "../../../host/modules/src"]
 pub mod modules {
     use std::collections::BTreeMap;
@@ -131,15 +126,9 @@ pub mod modules {
     }
 
     mod sandbox {
-        use sha2::{Digest, Sha256};
-
         pub use super::limits::Limits;
 
         pub struct Sandbox;
-
-        pub fn digest(bytes: &[u8]) -> String {
-            crate::rows::digest::to_hex(&Sha256::digest(bytes))
-        }
     }
 
     /// Parses a catalog and a list of releases, and a catalog that is made of the bytes.

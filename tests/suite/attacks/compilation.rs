@@ -1,10 +1,9 @@
 //! Components that cost the compiler more than their size suggests: the program refuses each by
 //! name, within the limit of memory.
 
-use std::fmt::Write;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
+use bbs_files::digest::digest_of;
 use wasm_encoder::{
     BlockType, CodeSection, Component, ComponentTypeSection, Function, FunctionSection,
     Instruction, Module, ModuleSection, PrimitiveValType, TypeSection, ValType,
@@ -165,10 +164,7 @@ async fn memory_of_the_compiler_is_limited() {
 /// Writes a component and a catalog that lists it with its digest, as a translator or as a
 /// migration.
 pub(super) fn write_folder(folder: &Path, component: &[u8], is_translator: bool) {
-    let mut sha256 = String::new();
-    for byte in Sha256::digest(component) {
-        write!(sha256, "{byte:02x}").expect("a text takes every write");
-    }
+    let sha256 = digest_of(component);
     let file = if is_translator {
         "0.8-to-0.9.wasm".to_owned()
     } else {

@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Command;
 
+use bbs_files::digest::digest_of;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use tar::EntryType;
 
 use super::{Site, content, printed_digest};
@@ -376,11 +376,7 @@ impl TestBundle {
 }
 
 fn digest(bytes: &[u8]) -> String {
-    let digits: String = Sha256::digest(bytes)
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect();
-    format!("sha256:{digits}")
+    format!("sha256:{}", digest_of(bytes))
 }
 
 fn blob(digest: &str) -> String {

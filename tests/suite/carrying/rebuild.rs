@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use bbs::testing::modules::catalog::Catalog;
-use sha2::{Digest, Sha256};
+use bbs_files::digest::digest_of;
 
 use super::Site;
 use crate::harness::workspace;
@@ -49,15 +49,9 @@ fn module_of_another_source_differs() {
     // An additional custom section, and a catalog with its digest: a folder that a host accepts.
     let before = std::fs::read(&path).unwrap();
     let after = [&before[..], &[0, 2, 1, b'x']].concat();
-    let sha256 = |bytes: &[u8]| {
-        Sha256::digest(bytes)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
     let text = std::fs::read_to_string(&catalog)
         .unwrap()
-        .replace(&sha256(&before), &sha256(&after));
+        .replace(&digest_of(&before), &digest_of(&after));
     std::fs::write(&path, &after).unwrap();
     let sources = ["things", "keeps-state"]
         .map(|name| format!("--rebuild {}", guest_source(name).display()))
@@ -69,8 +63,8 @@ fn module_of_another_source_differs() {
     let output = site.command(&verify).output().unwrap();
     let line = format!(
         "DIFFERS    {}  {file}: the build has {}",
-        &sha256(&after)[..12],
-        &sha256(&before)[..12]
+        &digest_of(&after)[..12],
+        &digest_of(&before)[..12]
     );
     assert!(String::from_utf8_lossy(&output.stdout).contains(&line));
 }

@@ -5,6 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bbs_files::digest::to_hex;
 use serde_json::{Value, json};
 
 use super::*;
@@ -18,10 +19,6 @@ struct Quarantined {
     run_info: Vec<u8>,
     /// The rows before the damage.
     whole: Rows,
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Quarantined {
@@ -162,7 +159,7 @@ async fn corrected_unit_is_imported_and_restored_beside_a_serving_host(kind: Kin
         (rows.as_array().unwrap().len(), &rows[0]["run_info"]),
         (1, &json!({ "hex": "0a05" }))
     );
-    rows[0]["run_info"] = json!({ "hex": hex(&case.run_info) });
+    rows[0]["run_info"] = json!({ "hex": to_hex(&case.run_info) });
 
     // The host writes to other tables meanwhile, such as that of its lease.
     let quarantine = async || {
@@ -376,7 +373,7 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
     );
     assert_eq!(dump(&case.installation().database).await, before);
 
-    let encoded = hex(&case.run_info);
+    let encoded = to_hex(&case.run_info);
     let correct = format!("sed -i 's|\"hex\": \"0a05\"|\"hex\": \"{encoded}\"|' \"$1\"");
     let edited = case.edit(&correct).output().unwrap();
     assert!(edited.status.success(), "{}", stderr_of(&edited));

@@ -13,6 +13,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
+use bbs_files::digest::digest_of;
 use rustix::process::{Resource, Rlimit, Signal, set_parent_process_death_signal, setrlimit};
 use wasmtime::{Config, Engine};
 
@@ -252,7 +253,7 @@ fn compiled() -> Result<(), InputError> {
         .map_err(InputError::Component)?;
     let sealed = SealedArtifact::new(
         &artifact,
-        &super::digest(&component),
+        &digest_of(&component),
         EngineFingerprint::of(&engine),
     );
     io::stdout()

@@ -1,5 +1,6 @@
 //! The vectors of `tests/vectors/etcd.tsv`: values of every form, and what they mean.
 
+use bbs_files::digest::to_hex;
 use bbs_proto::models::{
     Action, ActualLrp, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo, DesiredLrp,
     DesiredLrpKey, DesiredLrpResource, DesiredLrpRunInfo, DesiredLrpSchedulingInfo, DownloadAction,
@@ -45,10 +46,6 @@ pub(super) fn vectors() -> Vec<Vector> {
         .collect()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
 #[test]
 fn vectors_decode_to_their_meaning() {
     let vectors = vectors();
@@ -70,7 +67,7 @@ fn vectors_decode_to_their_meaning() {
                 }),
                 "{case}"
             ),
-            plain => assert_eq!(hex(&found.unwrap()), plain, "{case}"),
+            plain => assert_eq!(to_hex(&found.unwrap()), plain, "{case}"),
         }
         let found = decoded(&path, &value);
         assert_eq!(found, expected(&case), "{case}");
