@@ -1,6 +1,7 @@
 //! The import in the database: `bbs_import` has one row, from the first write of an import on.
 
 use bbs_database::{Database, StatementResult, Transaction, schema, sql, upsert};
+use bbs_units::digest::signed;
 use serde::Serialize;
 
 use super::ImportError;
@@ -87,7 +88,6 @@ pub async fn read(database: &Database) -> Result<Option<ImportState>, ImportErro
 }
 
 pub(super) async fn write(tx: &mut Transaction, state: &ImportState) -> Result<(), ImportError> {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let StoreFingerprint {
         cluster_id,
         index,

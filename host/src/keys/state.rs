@@ -8,6 +8,7 @@ use bbs_database::{StatementResult, Transaction, schema, sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{ColumnType, Table};
 use bbs_units::UnitKey;
+use bbs_units::digest::signed;
 use serde::Serialize;
 
 use super::KeysError;
@@ -134,7 +135,6 @@ pub(super) async fn write_underway(
     tx: &mut Transaction,
     underway: &RotationState,
 ) -> Result<(), KeysError> {
-    let signed = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let written = upsert(
         ROTATION,
         [("id", 1_i64.into())],
@@ -172,7 +172,7 @@ pub(super) async fn advance(
     tx.execute(&cursor).await.about(CURSOR)?;
     let moved =
         sql("UPDATE bbs_key_rotation SET rewritten = rewritten + ?, moved_at_ns = ? WHERE id = 1")
-            .bind(i64::try_from(rewritten).unwrap_or(i64::MAX))
+            .bind(signed(rewritten))
             .bind(now_ns);
     tx.execute(moved).await.about(ROTATION)?;
     Ok(())

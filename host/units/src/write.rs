@@ -10,6 +10,7 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
 use super::batch::{UnitBatch, stored};
 use super::diff::{Matched, matched, same};
+use super::digest::signed;
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError};
 
@@ -35,7 +36,7 @@ pub async fn replace(
             .record_versions
             .of(name)
             .filter(|_| table.find_column(RECORD_VERSION).is_some());
-        let stamp = stamp.map(|version| i64::try_from(version).unwrap_or(i64::MAX));
+        let stamp = stamp.map(signed);
         let writer = TableWriter {
             name: place.name(name),
             table,
