@@ -164,7 +164,7 @@ pub(super) fn classified(
         async {
             tokio::task::spawn_blocking(work)
                 .await
-                .map_err(|_| ImportError::Interrupted)
+                .map_err(ImportError::from)
         }
     });
     (reading, classified.buffered(DECODERS))
