@@ -55,7 +55,8 @@ impl LabelPrefixes {
 /// If the header is damaged.
 pub fn label_of(text: &[u8]) -> Result<String, EncryptionError> {
     let blob = decode(&text[..text.len().min(HEADER_LENGTH)])?;
-    Ok(String::from_utf8_lossy(label_in(&blob)?).into_owned())
+    let (label, _) = split_label(&blob)?;
+    Ok(String::from_utf8_lossy(label).into_owned())
 }
 
 /// The prefix of a sealed text that contains label and nonce. Unique, because each text has a
@@ -65,19 +66,19 @@ pub fn label_of(text: &[u8]) -> Result<String, EncryptionError> {
 /// If the header is damaged.
 pub fn identity(text: &[u8]) -> Result<&str, EncryptionError> {
     let blob = decode(&text[..text.len().min(HEADER_LENGTH)])?;
-    let length = ENCODING_TAG.len() + ((1 + label_in(&blob)?.len() + NONCE_LENGTH) * 8).div_ceil(6);
+    let (label, _) = split_label(&blob)?;
+    let length = ENCODING_TAG.len() + ((1 + label.len() + NONCE_LENGTH) * 8).div_ceil(6);
     let identity = text
         .get(..length)
         .ok_or(EncryptionError::Truncated { length: blob.len() })?;
     std::str::from_utf8(identity).map_err(|_| EncryptionError::Base64)
 }
 
-fn label_in(blob: &[u8]) -> Result<&[u8], EncryptionError> {
-    let truncated = EncryptionError::Truncated { length: blob.len() };
-    let Some((&length, rest)) = blob.split_first() else {
-        return Err(truncated);
-    };
-    rest.get(..usize::from(length)).ok_or(truncated)
+/// Splits the decoded bytes of a sealed text, or its beginning, into the label and the rest.
+pub(super) fn split_label(blob: &[u8]) -> Result<(&[u8], &[u8]), EncryptionError> {
+    blob.split_first()
+        .and_then(|(&length, rest)| rest.split_at_checked(usize::from(length)))
+        .ok_or(EncryptionError::Truncated { length: blob.len() })
 }
 
 #[cfg(test)]

@@ -115,7 +115,10 @@ impl Keyring {
             return Ok(text.to_vec());
         }
         let blob = decode(text)?;
-        let (label, sealed) = split(&blob)?;
+        let (label, sealed) = header::split_label(&blob)?;
+        if sealed.len() < NONCE_LENGTH + TAG_LENGTH {
+            return Err(EncryptionError::Truncated { length: blob.len() });
+        }
         let (nonce, ciphertext) = sealed.split_at(NONCE_LENGTH);
         let named = || String::from_utf8_lossy(label).into_owned();
         let cipher = self
@@ -155,21 +158,6 @@ fn decode(text: &[u8]) -> Result<Vec<u8>, EncryptionError> {
     STANDARD
         .decode(encoded)
         .map_err(|_| EncryptionError::Base64)
-}
-
-/// Splits into the label and the rest, which is at least as long as nonce and tag.
-fn split(blob: &[u8]) -> Result<(&[u8], &[u8]), EncryptionError> {
-    let truncated = EncryptionError::Truncated { length: blob.len() };
-    let Some((&length, rest)) = blob.split_first() else {
-        return Err(truncated);
-    };
-    let Some((label, sealed)) = rest.split_at_checked(usize::from(length)) else {
-        return Err(truncated);
-    };
-    if sealed.len() < NONCE_LENGTH + TAG_LENGTH {
-        return Err(truncated);
-    }
-    Ok((label, sealed))
 }
 
 #[cfg(test)]
