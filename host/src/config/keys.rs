@@ -172,13 +172,7 @@ impl Keys {
 
     /// Returns a duration; `None` if it is absent or zero.
     pub(super) fn duration(&mut self, key: &'static str) -> Option<Duration> {
-        Some(self.duration_or_zero(key)).filter(|duration| !duration.is_zero())
-    }
-
-    /// Returns a duration; zero if it is absent. For durations of which zero has a meaning.
-    pub(super) fn duration_or_zero(&mut self, key: &'static str) -> Duration {
-        self.take::<GoDuration>(key)
-            .map_or(Duration::ZERO, |duration| duration.0)
+        Some(self.duration_or(key, Duration::ZERO)).filter(|duration| !duration.is_zero())
     }
 
     /// Returns a duration, zero included; the default if it is absent.

@@ -72,9 +72,9 @@ impl Tasks {
     pub(super) fn read(keys: &mut Keys) -> Self {
         Self {
             max_retries: keys.take("max_task_retries").unwrap_or_default(),
-            kick: keys.duration_or_zero("kick_task_duration"),
-            expire_pending: keys.duration_or_zero("expire_pending_task_duration"),
-            expire_completed: keys.duration_or_zero("expire_completed_task_duration"),
+            kick: keys.duration_or("kick_task_duration", Duration::ZERO),
+            expire_pending: keys.duration_or("expire_pending_task_duration", Duration::ZERO),
+            expire_completed: keys.duration_or("expire_completed_task_duration", Duration::ZERO),
             // Diego's BBS ends at once if it is zero.
             callback_workers: workers(keys, "task_callback_workers", CALLBACK_WORKERS),
         }
