@@ -12,7 +12,7 @@ use super::batch::{UnitBatch, stored};
 use super::diff::{Matched, matched, same};
 use super::digest::signed;
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
-use super::{Capacity, Place, RECORD_VERSION, RowsError};
+use super::{Capacity, Place, RECORD_VERSION, RowsError, failed};
 
 /// Changes the rows from `before` to `after`, for the tables that both have. Both have every column
 /// of the layout. Of a row that stays only the columns that changed are written.
@@ -108,7 +108,8 @@ impl TableWriter<'_> {
             .from_table(Alias::new(self.name))
             .cond_where(row)
             .to_owned();
-        self.done(tx.execute(&delete).await)
+        tx.execute(&delete).await.map_err(failed(self.name))?;
+        Ok(())
     }
 
     async fn insert(
@@ -133,7 +134,8 @@ impl TableWriter<'_> {
             });
         }
         insert.values_panic(values);
-        self.done(tx.execute(&insert).await)
+        tx.execute(&insert).await.map_err(failed(self.name))?;
+        Ok(())
     }
 
     async fn update(
@@ -172,7 +174,8 @@ impl TableWriter<'_> {
         }
         let row = self.this_row(old, before, tx.dialect());
         update.table(Alias::new(self.name)).cond_where(row);
-        self.done(tx.execute(&update).await)
+        tx.execute(&update).await.map_err(failed(self.name))?;
+        Ok(())
     }
 
     fn operand(
@@ -196,13 +199,6 @@ impl TableWriter<'_> {
             return Err(too_long());
         }
         operand(&text, dialect).ok_or_else(too_long)
-    }
-
-    fn done(&self, done: Result<u64, SqlError>) -> Result<(), RowsError> {
-        done.map(drop).map_err(|source| RowsError::Rows {
-            table: self.name.to_owned(),
-            source,
-        })
     }
 }
 
