@@ -101,19 +101,13 @@ impl IntoResponse for HttpError {
                 let response = with(response, "x-diego-api-min-version", &oldest);
                 with(response, "x-diego-api-max-version", &newest)
             }
-            Self::NotHeld(_) => json_body(
-                StatusCode::NOT_ACCEPTABLE,
-                &json!({ "error": self.to_string() }),
-            ),
-            Self::Busy | Self::TooManyStreams => busy(self.to_string(), RETRY_AFTER_S),
-            Self::MalformedVersion(_) => json_body(
-                StatusCode::BAD_REQUEST,
-                &json!({ "error": self.to_string() }),
-            ),
+            Self::NotHeld(_) => self.json(StatusCode::NOT_ACCEPTABLE),
+            Self::Busy | Self::TooManyStreams => self.busy(RETRY_AFTER_S),
+            Self::MalformedVersion(_) => self.json(StatusCode::BAD_REQUEST),
             // The rest of the body is not read, so the connection cannot be used again.
             Self::BodyTooLarge { .. } => closing(text(StatusCode::PAYLOAD_TOO_LARGE)),
             Self::SlowBody => closing(text(StatusCode::REQUEST_TIMEOUT)),
-            Self::NoMemory => busy(self.to_string(), BUSY_RETRY_AFTER_S),
+            Self::NoMemory => self.busy(BUSY_RETRY_AFTER_S),
             Self::InterruptedBody(_) => text(StatusCode::BAD_REQUEST),
             // The body is empty, as Diego's is.
             Self::NoEventStream(reason) => {
@@ -128,17 +122,19 @@ impl IntoResponse for HttpError {
     }
 }
 
-fn closing(response: Response) -> Response {
-    with(response, header::CONNECTION.as_str(), "close")
+impl HttpError {
+    /// The error as a JSON object.
+    fn json(&self, status: StatusCode) -> Response {
+        json_body(status, &json!({ "error": self.to_string() }))
+    }
+
+    fn busy(&self, retry_after_s: u64) -> Response {
+        retry_after(self.json(StatusCode::SERVICE_UNAVAILABLE), retry_after_s)
+    }
 }
 
-fn busy(text: String, retry_after_s: u64) -> Response {
-    let response = json_body(StatusCode::SERVICE_UNAVAILABLE, &json!({ "error": text }));
-    with(
-        response,
-        header::RETRY_AFTER.as_str(),
-        &retry_after_s.to_string(),
-    )
+fn closing(response: Response) -> Response {
+    with(response, header::CONNECTION.as_str(), "close")
 }
 
 fn not_serving(progress: &Snapshot) -> Response {
@@ -146,11 +142,11 @@ fn not_serving(progress: &Snapshot) -> Response {
     let mut body = serde_json::to_value(progress).expect("a snapshot is plain data");
     body["message"] = sentence(progress, retry_after_s).into();
     let response = json_body(StatusCode::SERVICE_UNAVAILABLE, &body);
-    with(
-        response,
-        header::RETRY_AFTER.as_str(),
-        &retry_after_s.to_string(),
-    )
+    retry_after(response, retry_after_s)
+}
+
+fn retry_after(response: Response, seconds: u64) -> Response {
+    with(response, header::RETRY_AFTER.as_str(), &seconds.to_string())
 }
 
 /// The progress as a sentence.
