@@ -99,7 +99,7 @@ impl Queue {
         }
     }
 
-    /// Whether the subscriber has been disconnected.
+    /// Becomes true when the subscriber is disconnected.
     pub(super) fn cut(&self) -> watch::Receiver<bool> {
         self.cut.subscribe()
     }
