@@ -172,13 +172,13 @@ pub(super) fn classified(
 
 /// The leaves of one of the two layouts, or those that are the same in both.
 #[derive(Debug, Default)]
-struct Tally {
+struct LayoutCounts {
     report: ImportReport,
     damaged: u64,
     unknown_labels: BTreeMap<String, u64>,
 }
 
-impl Tally {
+impl LayoutCounts {
     fn add(&mut self, leaf: Classified) {
         let Classified {
             leaf,
@@ -232,9 +232,9 @@ struct Counting {
     fingerprint: FingerprintBuilder,
     order: KeyOrder,
     version: Option<VersionNode>,
-    both: Tally,
-    whole: Tally,
-    halves: Tally,
+    both: LayoutCounts,
+    whole: LayoutCounts,
+    halves: LayoutCounts,
     /// Keys of run information whose scheduling information has not been read yet.
     waiting: HashSet<String>,
 }
@@ -309,14 +309,14 @@ impl Counting {
             StoredAs::Whole => (self.whole, self.halves),
             StoredAs::Halves => (self.halves, self.whole),
         };
-        let mut tally = self.both;
-        tally.absorb(used);
-        tally.report.supersede(superseded.report);
-        let Tally {
+        let mut counts = self.both;
+        counts.absorb(used);
+        counts.report.supersede(superseded.report);
+        let LayoutCounts {
             mut report,
             damaged,
             unknown_labels,
-        } = tally;
+        } = counts;
         report.version = self.version.map(|version| version.current);
         (report.index, report.bytes) = (view.index, view.bytes);
         let fingerprint = self.fingerprint.finish(view.index, &view.cluster_id);
