@@ -3,6 +3,7 @@
 //! unavailable.
 
 use std::collections::BTreeMap;
+use std::future::ready;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,17 +14,16 @@ use bbs::testing::locket::messages::{
     FetchAllRequest, FetchAllResponse, FetchRequest, FetchResponse, LockRequest, LockResponse,
     ReleaseRequest, ReleaseResponse, Resource, TypeCode,
 };
+use bbs_proto::prost::Message;
 use serde_json::{Value, json};
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
 use tonic::codegen::{Context, Pin, Poll, Service};
-use tonic::server::{Grpc, NamedService, UnaryService};
+use tonic::server::{Grpc, NamedService};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Certificate, Identity, Server, ServerTlsConfig};
 use tonic::{Request, Response, Status};
 use tonic_prost::ProstCodec;
-
-type GrpcFuture<T> = Pin<Box<dyn Future<Output = Result<T, Status>> + Send>>;
 
 /// The path of a certificate or key of the repository.
 pub fn certificate(name: &str) -> PathBuf {
@@ -180,6 +180,27 @@ impl Locket {
         })
     }
 
+    /// Answers a call with a method, unless every request fails.
+    async fn answer<Q, A>(
+        self,
+        method: fn(&Self, &Q) -> Result<A, Status>,
+        request: HttpRequest<Body>,
+    ) -> HttpResponse<Body>
+    where
+        Q: Message + Default + 'static,
+        A: Message + 'static,
+    {
+        let method = tower::service_fn(move |request: Request<Q>| {
+            let answer = self
+                .record_request(&request)
+                .and_then(|()| method(&self, request.get_ref()));
+            ready(answer.map(Response::new))
+        });
+        Grpc::new(ProstCodec::<A, Q>::default())
+            .unary(method, request)
+            .await
+    }
+
     fn record_request<T>(&self, request: &Request<T>) -> Result<(), Status> {
         let uuid = request
             .metadata()
@@ -195,9 +216,10 @@ impl Locket {
         }
     }
 
-    fn lock(&self, request: LockRequest) -> Result<(), Status> {
+    fn lock(&self, request: &LockRequest) -> Result<LockResponse, Status> {
         let resource = request
             .resource
+            .clone()
             .ok_or_else(|| Status::invalid_argument("no resource"))?;
         if request.ttl_in_seconds <= 0 || resource.owner.is_empty() || resource.r#type != "lock" {
             return Err(Status::invalid_argument(
@@ -214,14 +236,14 @@ impl Locket {
                 state
                     .held
                     .insert(resource.key.clone(), (resource, Instant::now() + ttl));
-                Ok(())
+                Ok(LockResponse {})
             }
         }
     }
 
-    fn release(&self, request: ReleaseRequest) {
-        let Some(resource) = request.resource else {
-            return;
+    fn release(&self, request: &ReleaseRequest) -> Result<ReleaseResponse, Status> {
+        let Some(resource) = &request.resource else {
+            return Ok(ReleaseResponse {});
         };
         let mut state = self.state();
         if state
@@ -231,6 +253,7 @@ impl Locket {
         {
             state.held.remove(&resource.key);
         }
+        Ok(ReleaseResponse {})
     }
 }
 
@@ -261,88 +284,12 @@ impl Service<HttpRequest<Body>> for Locket {
         let locket = self.clone();
         Box::pin(async move {
             Ok(match request.uri().path() {
-                "/models.Locket/Lock" => {
-                    Grpc::new(ProstCodec::default())
-                        .unary(Lock(locket), request)
-                        .await
-                }
-                "/models.Locket/Release" => {
-                    Grpc::new(ProstCodec::default())
-                        .unary(Release(locket), request)
-                        .await
-                }
-                "/models.Locket/Fetch" => {
-                    Grpc::new(ProstCodec::default())
-                        .unary(Fetch(locket), request)
-                        .await
-                }
-                "/models.Locket/FetchAll" => {
-                    Grpc::new(ProstCodec::default())
-                        .unary(FetchAll(locket), request)
-                        .await
-                }
+                "/models.Locket/Lock" => locket.answer(Self::lock, request).await,
+                "/models.Locket/Release" => locket.answer(Self::release, request).await,
+                "/models.Locket/Fetch" => locket.answer(Self::fetch, request).await,
+                "/models.Locket/FetchAll" => locket.answer(Self::fetch_all, request).await,
                 _ => Status::unimplemented("no such method").into_http(),
             })
         })
-    }
-}
-
-struct Lock(Locket);
-
-impl UnaryService<LockRequest> for Lock {
-    type Response = LockResponse;
-    type Future = GrpcFuture<Response<LockResponse>>;
-
-    fn call(&mut self, request: Request<LockRequest>) -> Self::Future {
-        let locked = self
-            .0
-            .record_request(&request)
-            .and_then(|()| self.0.lock(request.into_inner()));
-        Box::pin(async move { locked.map(|()| Response::new(LockResponse {})) })
-    }
-}
-
-struct Release(Locket);
-
-impl UnaryService<ReleaseRequest> for Release {
-    type Response = ReleaseResponse;
-    type Future = GrpcFuture<Response<ReleaseResponse>>;
-
-    fn call(&mut self, request: Request<ReleaseRequest>) -> Self::Future {
-        let released = self
-            .0
-            .record_request(&request)
-            .map(|()| self.0.release(request.into_inner()));
-        Box::pin(async move { released.map(|()| Response::new(ReleaseResponse {})) })
-    }
-}
-
-struct Fetch(Locket);
-
-impl UnaryService<FetchRequest> for Fetch {
-    type Response = FetchResponse;
-    type Future = GrpcFuture<Response<FetchResponse>>;
-
-    fn call(&mut self, request: Request<FetchRequest>) -> Self::Future {
-        let fetched = self
-            .0
-            .record_request(&request)
-            .and_then(|()| self.0.fetch(request.get_ref()));
-        Box::pin(async move { fetched.map(Response::new) })
-    }
-}
-
-struct FetchAll(Locket);
-
-impl UnaryService<FetchAllRequest> for FetchAll {
-    type Response = FetchAllResponse;
-    type Future = GrpcFuture<Response<FetchAllResponse>>;
-
-    fn call(&mut self, request: Request<FetchAllRequest>) -> Self::Future {
-        let fetched = self
-            .0
-            .record_request(&request)
-            .and_then(|()| self.0.fetch_all(request.get_ref()));
-        Box::pin(async move { fetched.map(Response::new) })
     }
 }
