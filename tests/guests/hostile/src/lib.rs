@@ -2,10 +2,10 @@
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
-use diego::migration::columns::{Column, Written};
-use diego::migration::manifest::{self, Access, Change, ColumnType, Sealing, TableColumn};
+#[path = "../../adds_size.rs"]
+mod adds_size;
 
-use diego::migration::columns::{Refusal, Shape};
+use diego::migration::columns::{Column, Refusal, Shape, Written};
 use diego::migration::log::{Level, log};
 use std::hint::black_box;
 
@@ -13,31 +13,7 @@ struct Hostile;
 
 impl Guest for Hostile {
     fn describe() -> Manifest {
-        Manifest {
-            version: 100,
-            name: "hostile".into(),
-            summary: "Misbehaves in the way that its input names.".into(),
-            changes: vec![Change::AddColumn(TableColumn {
-                table: "things".into(),
-                column: manifest::Column {
-                    name: "size".into(),
-                    type_: ColumnType::BigInteger,
-                    nullable: false,
-                    default: None,
-                    sealing: Sealing::Plain,
-                },
-            })],
-            up: vec![Access {
-                table: "things".into(),
-                reads: vec!["text".into()],
-                writes: vec!["size".into()],
-                reshapes: false,
-            }],
-            down: vec![],
-            reversible: true,
-            leaves_residue: false,
-            removes_rows: false,
-        }
+        adds_size::manifest("hostile", "Misbehaves in the way that its input names.")
     }
 
     fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
@@ -116,11 +92,7 @@ fn malformed(name: &[u8], rows: usize) -> Outcome {
             columns: vec![column],
         }]
     };
-    let correct = Outcome {
-        tables: one(sizes(rows)),
-        refused: vec![],
-        residue: vec![],
-    };
+    let correct = adds_size::outcome(vec![0; rows * 8]);
     let text = |offsets: &[u32]| Column {
         validity: vec![],
         offsets: offsets.into(),

@@ -3,38 +3,14 @@
 
 wit_bindgen::generate!({ path: "../../../sdk/wit/migration-0.1.0", world: "migration" });
 
-use diego::migration::columns::{Column, Written};
-use diego::migration::manifest::{self, Access, Change, ColumnType, Sealing, TableColumn};
+#[path = "../../adds_size.rs"]
+mod adds_size;
 
 struct WellBehaved;
 
 impl Guest for WellBehaved {
     fn describe() -> Manifest {
-        Manifest {
-            version: 100,
-            name: "well-behaved".into(),
-            summary: "Writes the length of each text.".into(),
-            changes: vec![Change::AddColumn(TableColumn {
-                table: "things".into(),
-                column: manifest::Column {
-                    name: "size".into(),
-                    type_: ColumnType::BigInteger,
-                    nullable: false,
-                    default: None,
-                    sealing: Sealing::Plain,
-                },
-            })],
-            up: vec![Access {
-                table: "things".into(),
-                reads: vec!["text".into()],
-                writes: vec!["size".into()],
-                reshapes: false,
-            }],
-            down: vec![],
-            reversible: true,
-            leaves_residue: false,
-            removes_rows: false,
-        }
+        adds_size::manifest("well-behaved", "Writes the length of each text.")
     }
 
     fn up(_run: Run, batch: Batch) -> Result<Outcome, Fault> {
@@ -44,19 +20,7 @@ impl Guest for WellBehaved {
             .windows(2)
             .flat_map(|ends| u64::from(ends[1] - ends[0]).to_le_bytes())
             .collect();
-        let sizes = Column {
-            validity: vec![],
-            offsets: vec![],
-            values,
-        };
-        Ok(Outcome {
-            tables: vec![Written {
-                shape: None,
-                columns: vec![sizes],
-            }],
-            refused: vec![],
-            residue: vec![],
-        })
+        Ok(adds_size::outcome(values))
     }
 
     fn down(_run: Run, _batch: Batch) -> Result<Outcome, Fault> {
