@@ -19,8 +19,6 @@ pub mod keys;
 pub mod lrp;
 pub mod migrate;
 pub mod module;
-#[cfg(test)]
-mod named_commands;
 mod output;
 pub mod progress;
 mod ready;
@@ -193,7 +191,7 @@ fn choose_colors(arguments: &[OsString]) {
 }
 
 /// Turns `-config` into `serve --config`: Go accepts options with one dash or two.
-fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
+pub fn with_subcommand(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let first = arguments
         .get(1)
         .and_then(|first| first.to_str())

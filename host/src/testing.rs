@@ -11,6 +11,11 @@ pub mod api {
     pub use crate::api::{Answer, Api, NATIVE, NativeVersion, Pages, Request, Route, routes};
 }
 
+/// The parser of arguments.
+pub mod cli {
+    pub use crate::cli::{Cli, with_subcommand};
+}
+
 /// Clients of the rest of Diego.
 pub mod clients {
     pub use crate::clients::{
