@@ -179,7 +179,7 @@ impl KeysError {
     fn is_transient(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_transient(source),
-            Self::ReadBack(fault) => is_transient(fault.source()),
+            Self::ReadBack(fault) => is_transient(fault.database_error()),
             Self::Fence(fault) => fault.is_transient(),
             _ => false,
         }

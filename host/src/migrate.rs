@@ -317,6 +317,16 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
     undo_abandoned(context, fence, &underway).await?;
     if !underway.phase.has_arrived() {
         let mut tx = fence.begin().await?;
+        // Before the first of its tables is dropped: this host has its token, too, and would resume
+        // what is left of them.
+        state::write_underway(
+            &mut tx,
+            &Underway {
+                phase: Phase::Begun,
+                ..underway.clone()
+            },
+        )
+        .await?;
         runs::end(
             &mut tx,
             context,
@@ -365,8 +375,7 @@ async fn begin(
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let work = Work::new(context, way, restorable)?;
-    let (job, _) = steps::begin(context, fence, work, going_down).await?;
-    Ok(job)
+    steps::begin(context, fence, work, going_down).await
 }
 
 /// Makes a finished copy real once it is verified.

@@ -19,7 +19,6 @@ mod transactions;
 mod unreadable;
 
 use std::borrow::Cow;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -95,7 +94,7 @@ pub enum StoreError {
         source: bbs_model::json::Malformed,
     },
     #[error(
-        "it is not known yet which tables a migration has left at its cut-over, so nothing was read or written; repeat the call"
+        "the outcome of a migration's cut-over is not known yet, so nothing was read or written; repeat the call"
     )]
     Closed,
     #[error(transparent)]
@@ -250,8 +249,8 @@ struct Inner {
 #[derive(Debug)]
 struct CurrentAccess {
     tables: TableAccess,
-    /// Otherwise calls are refused, since the tables may be others than these.
-    is_known: bool,
+    /// Whether calls are accepted: not while the tables may be others than these.
+    is_open: bool,
 }
 
 /// The access of a reader or writer. Excludes a switch of the store.
@@ -280,32 +279,29 @@ pub struct Switch {
     _permits: OwnedSemaphorePermit,
 }
 
-impl Deref for Switch {
-    type Target = TableAccess;
-
-    fn deref(&self) -> &TableAccess {
-        &self.current.tables
-    }
-}
-
 impl Switch {
     /// Lets calls go on with another access.
     pub fn open(mut self, tables: TableAccess) {
         *self.current = CurrentAccess {
             tables,
-            is_known: true,
+            is_open: true,
         };
     }
 
-    /// Has calls refused from when the switch is dropped on, since which tables there are is not
-    /// known, up to [`open`](Self::open) or [`reopen`](Self::reopen).
+    /// Refuses calls once the switch is dropped, up to [`open`](Self::open) or
+    /// [`reopen`](Self::reopen): the tables may be others.
     pub fn close(&mut self) {
-        self.current.is_known = false;
+        self.current.is_open = false;
+    }
+
+    /// Whether calls go on with their access once the switch is dropped.
+    pub fn is_open(&self) -> bool {
+        self.current.is_open
     }
 
     /// Lets calls go on with the access that they had before the store was closed.
     pub fn reopen(mut self) {
-        self.current.is_known = true;
+        self.current.is_open = true;
     }
 }
 
@@ -348,7 +344,7 @@ impl Store {
         let kept_readers = Arc::new(Semaphore::new(third_of_readers(&database)));
         let current = CurrentAccess {
             tables: access,
-            is_known: true,
+            is_open: true,
         };
         Self(Arc::new(Inner {
             database,
@@ -402,7 +398,7 @@ impl Store {
     async fn access(&self) -> Result<SharedAccess, StoreError> {
         let current = Arc::clone(&self.0.current).read_owned().await;
         let tables = OwnedRwLockReadGuard::try_map(current, |current| {
-            current.is_known.then_some(&current.tables)
+            current.is_open.then_some(&current.tables)
         });
         tables.map_err(|_| StoreError::Closed)
     }

@@ -267,7 +267,7 @@ impl RunningMigration {
         let next = access(&self.context, &self.fence, SPLIT).await;
         let switch = self.store.switch().await;
         self.online
-            .cut_over(&self.context, &self.fence)
+            .cut_over(&self.context, &self.fence, || {})
             .await
             .expect("the cut-over succeeds");
         switch.open(next);

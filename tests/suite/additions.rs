@@ -548,7 +548,12 @@ async fn cut_over_that_cannot_rename_takes_its_version_back(kind: Kind) {
     stored
         .execute(&format!("CREATE TABLE {aside} (note INT)"))
         .await;
-    let refusal = chain(&online.cut_over(&stored.context, &fence).await.unwrap_err());
+    let refusal = chain(
+        &online
+            .cut_over(&stored.context, &fence, || {})
+            .await
+            .unwrap_err(),
+    );
     assert!(
         refusal.contains("RENAME TABLE") && refusal.contains("already exists"),
         "{refusal}"
@@ -563,7 +568,10 @@ async fn cut_over_that_cannot_rename_takes_its_version_back(kind: Kind) {
         [""; 0]
     );
     stored.execute(&format!("DROP TABLE {aside}")).await;
-    online.cut_over(&stored.context, &fence).await.unwrap();
+    online
+        .cut_over(&stored.context, &fence, || {})
+        .await
+        .unwrap();
     assert_eq!(stored.version().await, newest);
     stored.assert_layout(newest).await;
 }

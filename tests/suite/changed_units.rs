@@ -8,7 +8,7 @@ use bbs::testing::database::{Database, Dialect, SqlError, Transaction, sql};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent};
-use bbs::testing::store::ChangeRecorder;
+use bbs::testing::store::{ChangeRecorder, TableAccess};
 use bbs_proto::models as proto;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -44,9 +44,8 @@ impl ChangeRecorder for NoteRecorder {
 async fn server_with_recorder(kind: Kind) -> Server {
     let server = Server::empty(kind).await;
     server.sql("CREATE TABLE notes (unit VARCHAR(255))").await;
-    let switch = server.store.switch().await;
-    let access = switch.clone().with_change_recorder(Arc::new(NoteRecorder));
-    switch.open(access);
+    let access = TableAccess::default().with_change_recorder(Arc::new(NoteRecorder));
+    server.store.switch().await.open(access);
     server
 }
 
@@ -91,6 +90,23 @@ async fn switch_waits_for_readers_and_blocks_new_ones() {
     assert!(!reading.is_finished());
     drop(access);
     reading.await.unwrap().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_refused_while_the_store_is_closed() {
+    let server = Server::empty(Kind::Sqlite).await;
+    let mut switch = server.store.switch().await;
+    switch.close();
+    drop(switch);
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp("a")),
+    };
+    let refused = server.call("/v1/desired_lrp/desire.r2", &request).await;
+    let (_, reason) = refused.error();
+    assert!(reason.contains("is not known yet"), "{reason}");
+    assert!(server.store.reader().await.is_err());
+    server.store.switch().await.reopen();
+    desire(&server, lrp("a")).await;
 }
 
 /// A lasting reader waits for translators, and a writer for locks of other clients.
@@ -193,7 +209,10 @@ async fn committed_writes_alone_survive_a_crash_before_they_are_copied_again(kin
     let fence = Fence::raise(database).await.unwrap();
     let online = start_online(&stored.context, &fence).await;
     online.copy(&stored.context, &fence).await.unwrap();
-    online.cut_over(&stored.context, &fence).await.unwrap();
+    online
+        .cut_over(&stored.context, &fence, || {})
+        .await
+        .unwrap();
     migrate::clean_up(&stored.context, &fence).await.unwrap();
     let rows = stored.rows(SPLIT).await;
     let of = |guid: &str| {
@@ -228,7 +247,12 @@ async fn unit_that_a_client_makes_unreadable_stops_the_migration_until_it_is_rep
         .await
         .unwrap();
     for attempt in ["first", "second"] {
-        let fault = modules::chain(&online.cut_over(&stored.context, &fence).await.unwrap_err());
+        let fault = modules::chain(
+            &online
+                .cut_over(&stored.context, &fence, || {})
+                .await
+                .unwrap_err(),
+        );
         assert!(
             fault.contains(&format!(
                 "cannot open column run_info of table desired_lrps in unit {poison:?}"
@@ -243,7 +267,10 @@ async fn unit_that_a_client_makes_unreadable_stops_the_migration_until_it_is_rep
         .commit()
         .await
         .unwrap();
-    online.cut_over(&stored.context, &fence).await.unwrap();
+    online
+        .cut_over(&stored.context, &fence, || {})
+        .await
+        .unwrap();
     migrate::clean_up(&stored.context, &fence).await.unwrap();
     assert_eq!(stored.version().await, SPLIT);
     let entries = texts(database, "SELECT unit FROM bbs_quarantine").await;

@@ -374,7 +374,7 @@ async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
     entries.fill(&stored, EARLIER + 1).await;
     entries.protect_from("UPDATE", &stored, &key(EARLIER)).await;
 
-    let outcome = online.cut_over(&stored.context, &fence).await;
+    let outcome = online.cut_over(&stored.context, &fence, || {}).await;
     entries.assert_interrupted(outcome, domains.count(&stored).await - unharmed);
     let pending = "SELECT COUNT(*) FROM bbs_quarantine WHERE pending = TRUE";
     let remaining = texts(&stored.context.database, pending).await;

@@ -41,7 +41,7 @@ pub struct ReadBackError {
 
 impl ReadBackError {
     /// The error of the database.
-    pub fn source(&self) -> &SqlError {
+    pub fn database_error(&self) -> &SqlError {
         &self.source
     }
 }

@@ -22,7 +22,7 @@ use crate::lock::fence::Fence;
 const UNITS: u64 = 100;
 /// The most changed units that are left to the cut-over, for which clients wait.
 const FEW: u64 = 16;
-/// How long clients wait at the cut-over for modules, for all changed units.
+/// Longest wait of all clients for modules at a cut-over.
 const MODULE_WAIT: Duration = Duration::from_secs(1);
 
 /// The calls of clients while units are copied again.

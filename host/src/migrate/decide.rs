@@ -183,7 +183,8 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
     }
 }
 
-/// The `Version` table of the specification, cell by cell. Only a host with the same `down` completes an unfinished one.
+/// The `Version` table of the specification, cell by cell. Only a host with the same `down`
+/// completes an unfinished one.
 fn decide_up(
     current: DataVersion,
     target: DataVersion,

@@ -218,8 +218,8 @@ pub enum MigrateError {
         limit: u64,
     },
     #[error(
-        "modules take more than 1 s for unit {unit:?} and others that clients have changed, so the cut-over is given up, for which \
-         clients would wait. Nothing is lost; start again, or reload a faster module, to continue"
+        "modules take more than 1 s in all for the units that clients have changed last, {unit:?} among them, so the cut-over is \
+         given up, for which clients would wait. Nothing is lost; start again, or reload a faster module, to continue"
     )]
     Behind { unit: String },
     /// A unit at which a migration has to stop.
@@ -299,10 +299,10 @@ pub enum MigrateError {
     )]
     NotInQuarantine { unit: String },
     #[error(
-        "an earlier unit {unit:?} is in quarantine and nowhere else, so this one cannot be left out, too: export or delete that \
-         one with `bbs migrate quarantine`, or repair this one, then start again"
+        "unit {unit:?} cannot be migrated ({reason}), and an earlier one of its key is in quarantine and nowhere else. Repair this \
+         one and start again; or run `bbs migrate abort`, and `bbs migrate quarantine delete` for the earlier one"
     )]
-    KeptInQuarantine { unit: String },
+    KeptInQuarantine { unit: String, reason: String },
     #[error(
         "a migration is under way; units in quarantine can be restored, corrected and deleted once it has ended. `bbs migrate status` \
          says how to finish it"
@@ -495,7 +495,7 @@ impl MigrateError {
     pub fn is_outage(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_outage(source),
-            Self::ReadBack(fault) => is_outage(fault.source()),
+            Self::ReadBack(fault) => is_outage(fault.database_error()),
             Self::Database(fault) => fault.is_outage(),
             Self::Fence(fault) => fault.is_outage(),
             _ => false,
@@ -512,7 +512,7 @@ impl MigrateError {
     pub fn is_transient(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_transient(source),
-            Self::ReadBack(fault) => is_transient(fault.source()),
+            Self::ReadBack(fault) => is_transient(fault.database_error()),
             Self::Fence(fault) => fault.is_transient(),
             _ => false,
         }

@@ -261,6 +261,8 @@ pub(super) struct Job {
     pub(super) arguments: Arguments,
     /// The fence's token when it began or was resumed.
     pub(super) token: i64,
+    /// Whether an earlier run has begun the copies.
+    pub(super) is_resumed: bool,
 }
 
 impl std::ops::Deref for Job {

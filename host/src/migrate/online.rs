@@ -21,8 +21,6 @@ use crate::store::ChangeRecorder;
 #[derive(Debug)]
 pub struct Online {
     job: Arc<Job>,
-    /// Whether an earlier run has begun the copies.
-    is_resumed: bool,
 }
 
 /// How to continue after a migration has begun.
@@ -53,8 +51,8 @@ pub async fn start(
     let going_down = matches!(intent, Intent::Down { .. });
     let lines = LinePair::here(context, &mut context.database.read().await?).await?;
     let work = Work::online(context, lines.way(from, to))?;
-    let (job, is_resumed) = steps::begin(context, fence, work, going_down).await?;
-    Ok(Start::Follow(Online { job, is_resumed }))
+    let job = steps::begin(context, fence, work, going_down).await?;
+    Ok(Start::Follow(Online { job }))
 }
 
 impl Online {
@@ -79,7 +77,7 @@ impl Online {
     /// # Errors
     /// Another host has raised the fence, or the database fails.
     pub async fn forget_earlier_changes(&self, fence: &Fence) -> Result<(), MigrateError> {
-        if self.is_resumed {
+        if self.job.is_resumed {
             return Ok(());
         }
         changed_units::forget_all(fence).await
@@ -123,13 +121,21 @@ impl Online {
         steps::catch_up(context, fence, &self.job, Meanwhile::Write).await
     }
 
-    /// Completes the copies and makes them real. Only while no client reads or writes.
+    /// Completes the copies and makes them real. Only while no client reads or writes. Calls
+    /// `replaces` before it begins to replace the tables: from there on, an error may hide that
+    /// they are replaced.
     ///
     /// # Errors
     /// [`MigrateError::Behind`] if modules take long for what clients have changed last; another
     /// host has raised the fence, or the database fails.
-    pub async fn cut_over(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    pub async fn cut_over(
+        &self,
+        context: &Context,
+        fence: &Fence,
+        replaces: impl FnOnce(),
+    ) -> Result<(), MigrateError> {
         steps::catch_up(context, fence, &self.job, Meanwhile::Wait).await?;
+        replaces();
         cut_over::cut_over(context, fence, &self.job).await
     }
 

@@ -16,26 +16,25 @@ use super::{
 };
 use crate::lock::fence::Fence;
 
-/// Records the target. The second value says whether an earlier copy is resumed: only one of the
-/// same modules, and only if no other host has held the lock since, which might have written to the
-/// originals.
+/// Records the target. An earlier copy is resumed only if it is of the same modules, and no other
+/// host has held the lock since, which might have written to the originals.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
     work: Work,
     going_down: bool,
-) -> Result<(Arc<Job>, bool), MigrateError> {
+) -> Result<Arc<Job>, MigrateError> {
     context.progress.enter("begin", work.describe(), None);
     let token = fence.token();
     let mut tx = fence.begin().await?;
     quarantine::remove_stopped(&mut tx).await?;
     let found = state::underway(&mut tx).await?;
-    let resumed = found.as_ref().is_some_and(|found| {
+    let is_resumed = found.as_ref().is_some_and(|found| {
         found.phase == Phase::Copying
             && found.fingerprint == work.fingerprint()
             && (found.token == token || found.token + 1 == token)
     });
-    if let Some(found) = found.filter(|_| !resumed) {
+    if let Some(found) = found.filter(|_| !is_resumed) {
         // Recorded before the first of its tables is dropped: what is left of them must not be
         // resumed.
         state::write_underway(
@@ -48,7 +47,7 @@ pub(super) async fn begin(
         .await?;
     }
     tx.commit().await.about("bbs_migration")?;
-    if !resumed {
+    if !is_resumed {
         state::drop_leftovers(context, fence).await?;
         forget_copies(context, fence).await?;
         if work.from == 0 {
@@ -57,7 +56,7 @@ pub(super) async fn begin(
     }
     let mut tx = fence.begin().await?;
     let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
-    if !resumed {
+    if !is_resumed {
         state::forget_underway(&mut tx).await?;
         runs::begin(&mut tx, context, work.from, work.to).await?;
     }
@@ -65,8 +64,9 @@ pub(super) async fn begin(
         work,
         arguments,
         token,
+        is_resumed,
     };
-    let phase = if resumed {
+    let phase = if is_resumed {
         Phase::Copying
     } else {
         Phase::Begun
@@ -78,7 +78,7 @@ pub(super) async fn begin(
         .await
         .about("the row `version` of configurations")?;
     fault::point(fault::AFTER_BEGIN);
-    Ok((Arc::new(job), resumed))
+    Ok(Arc::new(job))
 }
 
 /// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any

@@ -175,11 +175,14 @@ pub(super) async fn store(
             ..entry(work, group, key, error, now_ns)
         };
         if is_there(tx, of(&entry).add(pending().not())).await? {
-            let unit = key.name();
+            let kept = MigrateError::KeptInQuarantine {
+                unit: entry.unit,
+                reason: entry.reason,
+            };
             return Err(MigrateError::Refused {
                 group,
                 key: key.clone(),
-                source: Box::new(MigrateError::KeptInQuarantine { unit }),
+                source: Box::new(kept),
             });
         }
         put(tx, &work.keyring, &work.lens.source, &entry, key, &unit).await?;

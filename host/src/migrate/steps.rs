@@ -14,18 +14,18 @@ use super::{
 use crate::lock::fence::Fence;
 
 /// Records the migration and creates the tables that rows are copied into, unless an earlier run
-/// did, which the second value says.
+/// did.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
     work: Work,
     going_down: bool,
-) -> Result<(Arc<Job>, bool), MigrateError> {
-    let (job, is_resumed) = prepare::begin(context, fence, work, going_down).await?;
-    if !is_resumed {
+) -> Result<Arc<Job>, MigrateError> {
+    let job = prepare::begin(context, fence, work, going_down).await?;
+    if !job.is_resumed {
         prepare::prepare(context, fence, &job, going_down).await?;
     }
-    Ok((job, is_resumed))
+    Ok(job)
 }
 
 /// Copies units, from where an earlier run stopped up to the limit of units, and completes the

@@ -2,8 +2,7 @@
 //! because only the server knows. A right that is missing is found before anything is recorded, and
 //! not when hours of copying are over.
 
-use bbs_database::Dialect;
-use bbs_database::schema;
+use bbs_database::{Dialect, is_outage, schema};
 use bbs_lens::layout::schema::{Column, Index, Table};
 
 use super::{Context, MigrateError};
@@ -23,7 +22,7 @@ pub(super) async fn try_schema_changes(
         return Ok(());
     }
     match fence.change_schema(&changes(dialect)).await {
-        Err(FenceError::Schema { statement, source }) => {
+        Err(FenceError::Schema { statement, source }) if !is_outage(&source) => {
             // Fails for the same reason, if that is the missing right.
             let _ = fence.change_schema(&dropped(dialect)).await;
             Err(MigrateError::Trial { statement, source })

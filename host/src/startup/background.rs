@@ -202,6 +202,7 @@ impl Serving<'_> {
             // up must not be resumed.
             migrate::settle(&next.context(), self.fence).await?;
             self.store.switch().await.open(access);
+            next.progress.enter(SERVING, "", None);
         }
         Ok(None)
     }

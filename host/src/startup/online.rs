@@ -21,7 +21,7 @@ use crate::store::{Store, Switch, TableAccess};
 const BATCH_TIME: Duration = Duration::from_millis(20);
 /// Pause before a migration goes on after an outage.
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
-/// How long calls wait for the outcome of a cut-over that has failed.
+/// Longest wait of calls for the outcome of a cut-over that has failed.
 const OUTCOME_WAIT: Duration = Duration::from_secs(1);
 /// Attempts of a cut-over before which clients had changed units that modules take long for.
 const ATTEMPTS_BEHIND: u32 = 5;
@@ -135,7 +135,7 @@ impl Prepared {
     /// Waits for the server.
     async fn has_arrived(&self, fence: &Fence, online: &Online) -> Result<bool, MigrateError> {
         (|| online.has_arrived(fence))
-            .retry(pauses::of_background_work())
+            .retry(pauses::of_outcome())
             .when(|fault| fault.is_outage() || fault.is_transient())
             .await
     }
@@ -162,11 +162,11 @@ impl Prepared {
             // Again, so that little is left while all clients wait.
             online.catch_up_soon(context, fence).await?;
             let mut switch = pending.exclude_others().await;
-            // Also if this is dropped meanwhile, at a signal: the calls that wait would go on with
-            // tables that are replaced, or about to be.
-            switch.close();
             let began = Instant::now();
-            let fault = match online.cut_over(context, fence).await {
+            // Closed also if this is dropped meanwhile, at a signal: the calls that wait would go
+            // on with tables that are replaced, or about to be.
+            let done = online.cut_over(context, fence, || switch.close());
+            let fault = match done.await {
                 Ok(()) => {
                     switch.open(next);
                     let blocked_ms = began.elapsed().as_secs_f64() * 1000.0;
@@ -178,30 +178,29 @@ impl Prepared {
             if !self.reopened(fence, online, store, switch).await? {
                 return Err(fault.into());
             }
-            match fault {
-                fault if fault.is_transient() => {
-                    let holders = migrate::lock_holders(context).await;
-                    let Some(pause) = pauses.next() else {
-                        return Err(MigrateError::Locked {
-                            holders,
-                            source: Box::new(fault),
-                        }
-                        .into());
-                    };
-                    tracing::warn!(
-                        name: "cut-over-waits",
-                        reason = %with_causes(&fault), holders, ?pause, "another client holds a lock on a table; trying again"
-                    );
-                    self.progress
-                        .enter("cut-over", format!("waits for a lock of {holders}"), None);
-                    let _waiting = self.progress.wait(Wait::Lock);
-                    tokio::time::sleep(pause).await;
-                }
-                MigrateError::Behind { .. } if times_behind < ATTEMPTS_BEHIND => {
-                    times_behind += 1;
-                }
-                fault => return Err(fault.into()),
+            if matches!(fault, MigrateError::Behind { .. }) && times_behind < ATTEMPTS_BEHIND {
+                times_behind += 1;
+                continue;
             }
+            if !fault.is_transient() {
+                return Err(fault.into());
+            }
+            let holders = migrate::lock_holders(context).await;
+            let Some(pause) = pauses.next() else {
+                return Err(MigrateError::Locked {
+                    holders,
+                    source: Box::new(fault),
+                }
+                .into());
+            };
+            tracing::warn!(
+                name: "cut-over-waits",
+                reason = %with_causes(&fault), holders, ?pause, "another client holds a lock on a table; trying again"
+            );
+            self.progress
+                .enter("cut-over", format!("waits for a lock of {holders}"), None);
+            let _waiting = self.progress.wait(Wait::Lock);
+            tokio::time::sleep(pause).await;
         }
     }
 
@@ -215,6 +214,9 @@ impl Prepared {
         store: &Store,
         switch: Switch,
     ) -> Result<bool, MigrateError> {
+        if switch.is_open() {
+            return Ok(true);
+        }
         if let Ok(Ok(has_arrived)) = timeout(OUTCOME_WAIT, online.has_arrived(fence)).await {
             if !has_arrived {
                 switch.reopen();

@@ -15,7 +15,7 @@ use super::lensed::Lenses;
 use super::{EntityTable, Quarantine, StoreError};
 
 /// The way in which the store accesses the tables at the present data version.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub struct TableAccess {
     /// By table and column.
     capacities: BTreeMap<(String, String), Capacity>,
@@ -31,7 +31,7 @@ pub struct TableAccess {
 }
 
 /// The implementation of the operations of readers and writers.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Default)]
 pub(super) enum Backend {
     /// The native tables are the stored ones: each operation is a statement.
     #[default]

@@ -133,9 +133,11 @@ impl Store {
 
     /// Whether records that cannot be read have a quarantine. None has one through a lens: what
     /// cannot be read may be the fault of a module.
-    pub async fn has_quarantine(&self) -> bool {
-        let access = self.access().await;
-        access.is_ok_and(|access| access.quarantine.is_some())
+    ///
+    /// # Errors
+    /// The store is closed.
+    pub async fn has_quarantine(&self) -> Result<bool, StoreError> {
+        Ok(self.access().await?.quarantine.is_some())
     }
 
     /// The records noted since the last call.

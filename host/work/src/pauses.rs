@@ -32,6 +32,8 @@ const LOCK: [Duration; 2] = [Duration::from_millis(500), Duration::from_secs(30)
 const LONGEST_REST: Duration = Duration::from_secs(1);
 /// Pause between two requests to the health port of a host that is not ready.
 const READINESS: Duration = Duration::from_millis(200);
+/// Before the next attempt to find out whether a cut-over has succeeded.
+const OUTCOME: Duration = Duration::from_secs(1);
 /// Shortest and longest pause of work beside the service; the longest is for what an operator has
 /// to remove.
 const BACKGROUND: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(60)];
@@ -92,6 +94,14 @@ where
 /// clients have half of the processors' and the server's time.
 pub async fn rest_after(worked: Duration) {
     tokio::time::sleep(worked.min(LONGEST_REST)).await;
+}
+
+/// Pauses between attempts to find out whether a cut-over has succeeded: calls are refused
+/// meanwhile.
+pub fn of_outcome() -> ConstantBuilder {
+    ConstantBuilder::new()
+        .with_delay(OUTCOME)
+        .without_max_times()
 }
 
 /// Pauses between the requests to the health port of a host that is not ready, for at most this

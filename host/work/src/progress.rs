@@ -15,7 +15,7 @@ use rate::Rate;
 /// The phase in which all work is finished and the host only answers requests.
 pub const SERVING: &str = "serving";
 
-/// The phase in which the host serves and its migration is stopped, for a reason that the detail has.
+/// The phase in which the host serves and its migration is stopped. The detail has the reason.
 pub const STOPPED: &str = "stopped";
 
 /// The phase of a host that has ended as requested, and has released the lock.

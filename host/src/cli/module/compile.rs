@@ -15,10 +15,11 @@ use crate::config::shipped_module_cache;
 
 /// Compile a folder of modules ahead of the first start, such as when a package is installed.
 ///
-/// A host compiles each module once and keeps the result, which takes seconds of its first start. This command does it earlier: beside the modules folder, where a host looks without
-/// being configured, or in the folder that `module_cache_dir` names. The result is machine code for
-/// this executable and for processors like this one; on another machine, or after an upgrade of the
-/// host, modules are compiled again.
+/// A host compiles each module once and keeps the result, which takes seconds of its first start.
+/// This command does it earlier: beside the modules folder, where a host looks without being
+/// configured, or in the folder that `module_cache_dir` names. The result is machine code for this
+/// executable and for processors like this one; on another machine, or after an upgrade of the host,
+/// modules are compiled again.
 ///
 /// A host trusts compiled modules only in a folder, and in files, that belong to its own user or to
 /// root and that no other user may write to. Run this as one of the two.

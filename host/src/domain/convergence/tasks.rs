@@ -24,50 +24,14 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
         expire_pending_ns: ns(policy.expire_pending_task),
         expire_completed_ns: ns(policy.expire_completed_task),
     };
-    let mut counts = TaskCounts::default();
-    let mut waiting = Vec::new();
-    let mut after = None;
-    loop {
-        let mut page = Page::begin(service.store(), after, PAGE_TASKS).await?;
-        let found = tasks::list(&mut page, &TaskFilter::default()).await?;
-        after = page.next();
-        // A writer that begins while this task reads would wait for a switch of the store, which
-        // waits for the reader.
-        drop(page);
-        let mut due = Vec::new();
-        for task in found {
-            let state = task.state();
-            match input.decide(&task) {
-                None => count(&mut counts, state),
-                Some(TaskAction::Auction) => {
-                    count(&mut counts, state);
-                    waiting.push(task);
-                }
-                Some(action) => due.push(DueTask {
-                    guid: task.guid,
-                    state,
-                    action,
-                }),
-            }
-        }
-        let workers = policy.convergence_workers.max(1);
-        let acted = stream::iter(due).map(|task| act(service, &input, task));
-        let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
-        for task in acted {
-            match task {
-                ActedTask::Unchanged(state) => count(&mut counts, state),
-                ActedTask::Deleted => counts.pruned += 1,
-                ActedTask::Completed => {
-                    counts.kicked += 1;
-                    count(&mut counts, TaskState::Completed);
-                }
-            }
-        }
-        if after.is_none() {
-            break;
-        }
-    }
+    let mut tasks = ConvergedTasks::default();
+    let read = tasks.act_on_pages(service, &input).await;
+    let ConvergedTasks {
+        mut counts,
+        waiting,
+    } = tasks;
     counts.kicked += waiting.len() as u64;
+    // Also after an error, as of LRPs: every page is due for an auction.
     if !waiting.is_empty()
         && let Err(fault) = service
             .clients()
@@ -77,7 +41,73 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
     {
         tracing::warn!(tasks = waiting.len(), reason = %with_causes(&fault), "tasks were not auctioned; the next run retries");
     }
+    read?;
     Ok(counts)
+}
+
+/// The tasks that a run has met so far.
+#[derive(Default)]
+struct ConvergedTasks {
+    counts: TaskCounts,
+    /// Those to auction.
+    waiting: Vec<Task>,
+}
+
+impl ConvergedTasks {
+    /// Acts on one page after the other. What was collected before an error stays.
+    async fn act_on_pages(
+        &mut self,
+        service: &Service,
+        input: &TaskConvergence<'_>,
+    ) -> Result<(), DomainError> {
+        let workers = service.policy().convergence_workers.max(1);
+        let mut after = None;
+        loop {
+            let mut page = Page::begin(service.store(), after, PAGE_TASKS).await?;
+            let found = tasks::list(&mut page, &TaskFilter::default()).await?;
+            after = page.next();
+            // A writer that begins while this task reads would wait for a switch of the store, which
+            // waits for the reader.
+            drop(page);
+            let due = self.sorted(found, input);
+            let acted = stream::iter(due).map(|task| act(service, input, task));
+            let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
+            for task in acted {
+                match task {
+                    ActedTask::Unchanged(state) => count(&mut self.counts, state),
+                    ActedTask::Deleted => self.counts.pruned += 1,
+                    ActedTask::Completed => {
+                        self.counts.kicked += 1;
+                        count(&mut self.counts, TaskState::Completed);
+                    }
+                }
+            }
+            if after.is_none() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts the tasks of a page that stay as they are, and returns the others.
+    fn sorted(&mut self, found: Vec<Task>, input: &TaskConvergence<'_>) -> Vec<DueTask> {
+        let mut due = Vec::new();
+        for task in found {
+            let state = task.state();
+            match input.decide(&task) {
+                None => count(&mut self.counts, state),
+                Some(TaskAction::Auction) => {
+                    count(&mut self.counts, state);
+                    self.waiting.push(task);
+                }
+                Some(action) => due.push(DueTask {
+                    guid: task.guid,
+                    state,
+                    action,
+                }),
+            }
+        }
+        due
+    }
 }
 
 /// A task with an action that was due when its page was read.

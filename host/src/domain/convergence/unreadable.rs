@@ -25,12 +25,13 @@ const PAGE_UNITS: u32 = 250;
 pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
     let store = service.store();
     let limit = service.policy().quarantine_limit;
+    let has_quarantine = store.has_quarantine().await?;
     let met: BTreeSet<_> = store
         .take_unreadable()
         .into_iter()
         .map(|(kind, _)| kind)
         .collect();
-    if met.is_empty() || limit == 0 || !store.has_quarantine().await {
+    if met.is_empty() || limit == 0 || !has_quarantine {
         return Ok(());
     }
     for kind in met {

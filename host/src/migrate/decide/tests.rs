@@ -1,4 +1,5 @@
-//! Every cell of the specification's `Version` table, for both intents, with and without an unfinished `down`.
+//! Every cell of the specification's `Version` table, for both intents, with and without an
+//! unfinished `down`.
 
 use super::*;
 

@@ -82,7 +82,10 @@ async fn clients_write_while_modules_are_slow_for_what_they_have_changed() {
     let (caught_up, ()) = tokio::join!(online.catch_up(&world.context, &fence), clients);
     caught_up.unwrap();
     assert_eq!(world.count("bbs_changed_unit").await, 2, "few are left");
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     clean_up(&world.context, &fence).await.unwrap();
     assert_eq!(
         annotations(&world).await,
@@ -102,14 +105,17 @@ async fn cut_over_is_given_up_while_modules_are_slow_for_what_clients_have_chang
         tokio::time::advance(LONG).await;
         tokio::time::resume();
     };
-    let (refused, ()) = tokio::join!(online.cut_over(&world.context, &fence), time_passes);
+    let (refused, ()) = tokio::join!(online.cut_over(&world.context, &fence, || {}), time_passes);
     spawn_blocking(|| ENDS.wait()).await.unwrap();
     let Err(MigrateError::Behind { unit }) = &refused else {
         panic!("{refused:?}")
     };
     assert_eq!(unit, "app-00001");
     assert_eq!(world.count("bbs_changed_unit").await, 1);
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     clean_up(&world.context, &fence).await.unwrap();
     assert_eq!(
         annotations(&world).await,

@@ -154,7 +154,10 @@ async fn unit_that_a_client_changes_while_its_batch_is_transformed_is_copied_as_
     call(&fence, &*recorder, "app-00006", change, true).await;
     call(&fence, &*recorder, "app-00007", change, false).await;
     assert_eq!(world.count("bbs_changed_unit").await, 1);
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     clean_up(&world.context, &fence).await.unwrap();
 
     assert_eq!(
@@ -180,7 +183,10 @@ async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_m
 
     let (fence, online) = followed(&world).await;
     online.copy(&world.context, &fence).await.unwrap();
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     clean_up(&world.context, &fence).await.unwrap();
     assert_eq!(
         annotations(&world).await,
@@ -218,7 +224,10 @@ async fn many_changed_units_are_copied_again() {
     }
     online.catch_up(&world.context, &fence).await.unwrap();
     assert_eq!(world.count("bbs_changed_unit").await, 0);
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     let lengths = "SELECT group_concat(DISTINCT length(annotation)) FROM desired_lrps";
     assert_eq!(world.text(lengths).await, "16,15006");
     assert_eq!(world.count("desired_lrps").await, 250);
@@ -269,7 +278,10 @@ async fn catch_up_ends_although_clients_change_as_many_units_meanwhile() {
     assert!(calls < 10, "the catch-up ends once clients rest");
 
     assert_eq!(world.count("bbs_changed_unit").await, CHANGED_UNITS as i64);
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     let changed =
         format!("SELECT count(*) FROM desired_lrps WHERE annotation = 'noted during call {calls}'");
     assert_eq!(world.text(&changed).await, CHANGED_UNITS.to_string());

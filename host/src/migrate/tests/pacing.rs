@@ -76,7 +76,7 @@ async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
             std::collections::BTreeSet::new(),
         )
         .unwrap();
-        let (job, _) = steps::begin(&world.context, &fence, work, false)
+        let job = steps::begin(&world.context, &fence, work, false)
             .await
             .unwrap();
         assert!(

@@ -359,7 +359,10 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
         .unwrap();
     tx.commit().await.unwrap();
     online.copy(&world.context, &fence).await.unwrap();
-    online.cut_over(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
     clean_up(&world.context, &fence).await.unwrap();
     let found = words(&world).await;
     assert_eq!(
