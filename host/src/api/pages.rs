@@ -78,8 +78,9 @@ impl Pages {
         if pages.state != PageState::Done {
             pages.permit = store.try_keep_reader();
             if pages.permit.is_none() {
-                // Begins anew: a list that waits must not hold a connection.
+                // Begins anew: a list that waits must hold neither a connection nor a page.
                 pages.reader = None;
+                drop(first);
                 let permit = or_abandoned(&pages.request.abandoned, store.keep_reader());
                 let Ok(Ok(permit)) = timeout(LONGEST_WAIT, permit).await else {
                     return Answer::Busy;

@@ -3,6 +3,7 @@
 
 use std::fmt::Write;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -35,6 +36,9 @@ pub enum SubscribeError {
 /// Renders changes for the streams of all versions. A change is translated once for all subscribers
 /// of a stream.
 pub(super) struct Streams {
+    /// Distinguishes them from those before a reload, whose modules may translate the same change
+    /// in another way.
+    generation: u64,
     chain: Arc<TranslatorChain>,
     /// For each translator, taken while it translates events: a slow one keeps one of its instances
     /// from calls, and delays no stream but its own.
@@ -95,7 +99,9 @@ impl EventStream {
             StreamTarget::Native { stream, version } => {
                 format!("{} {}", version.number(), stream.name()).into()
             }
-            StreamTarget::Translated { step, method, .. } => format!("{step} {method}").into(),
+            StreamTarget::Translated { step, method, .. } => {
+                format!("{} {step} {method}", streams.generation).into()
+            }
         };
         let subscription = events.subscribe(topic).ok_or(SubscribeError::Closed)?;
         Ok(Self {
@@ -152,8 +158,10 @@ impl EventStream {
 
 impl Streams {
     pub(super) fn new(chain: Arc<TranslatorChain>) -> Arc<Self> {
+        static GENERATIONS: AtomicU64 = AtomicU64::new(0);
         let runs = (0..chain.steps()).map(|_| Semaphore::new(1)).collect();
         Arc::new(Self {
+            generation: GENERATIONS.fetch_add(1, Ordering::Relaxed),
             chain,
             runs,
             failures: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE),

@@ -22,11 +22,21 @@ const COPIES: usize = 3;
 
 pub(super) fn bytes(change: &RecordChange) -> usize {
     match change {
-        RecordChange::DesiredLrp { before, after, .. } => {
-            before.iter().chain(after).map(|lrp| desired_lrp(lrp)).sum()
+        RecordChange::DesiredLrp {
+            before,
+            after,
+            trace_id,
+        } => {
+            let records = before.iter().chain(after).map(|lrp| desired_lrp(lrp));
+            records.sum::<usize>() + COPIES * trace_id.0.len()
         }
         RecordChange::UpdateHalt { lrp, .. } => 2 * desired_lrp(lrp),
-        RecordChange::Slot { before, after, .. } => slot(before) + slot(after),
+        RecordChange::Slot {
+            before,
+            after,
+            trace_id,
+            ..
+        } => slot(before) + slot(after) + COPIES * trace_id.0.len(),
         RecordChange::Task { before, after } => {
             before.iter().chain(after).map(|record| task(record)).sum()
         }
@@ -44,6 +54,11 @@ fn desired_lrp(lrp: &DesiredLrp) -> usize {
         .iter()
         .map(|(name, tag)| name.len() + tag.fixed.len() + ELEMENT)
         .sum();
+    let placement = scheduling
+        .placement_tags
+        .iter()
+        .chain(&scheduling.volume_drivers);
+    let placement: usize = placement.map(|text| text.len() + ELEMENT).sum();
     let run = &lrp.run_info;
     let of_run: usize = [&run.setup, &run.action, &run.monitor]
         .into_iter()
@@ -59,7 +74,8 @@ fn desired_lrp(lrp: &DesiredLrp) -> usize {
     RECORD
         + actions
         + message(run)
-        + COPIES * (scheduling.annotation.len() + scheduling.root_fs.len() + routes + tags)
+        + COPIES
+            * (scheduling.annotation.len() + scheduling.root_fs.len() + routes + tags + placement)
 }
 
 fn task(task: &Task) -> usize {
@@ -180,5 +196,28 @@ mod tests {
             size(lrp(text.clone()), lrp(text.clone())),
             2 * size(None, lrp(text))
         );
+    }
+
+    #[test]
+    fn placement_and_trace_id_count() {
+        let large = || vec![b'x'; 1 << 20];
+        let placed = |placement_tags, volume_drivers| {
+            let mut lrp = DesiredLrp::default();
+            lrp.scheduling.placement_tags = placement_tags;
+            lrp.scheduling.volume_drivers = volume_drivers;
+            bytes(&RecordChange::DesiredLrp {
+                before: None,
+                after: Some(Box::new(lrp)),
+                trace_id: bbs_model::TraceId::NONE,
+            })
+        };
+        assert!(placed(vec![large()], Vec::new()) > 3 << 20);
+        assert!(placed(Vec::new(), vec![large()]) > 3 << 20);
+        let traced = bytes(&RecordChange::DesiredLrp {
+            before: None,
+            after: None,
+            trace_id: bbs_model::TraceId("x".repeat(60 << 10)),
+        });
+        assert!(traced > 60 << 10);
     }
 }

@@ -19,7 +19,14 @@ pub(super) const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",
     key: "process_guid",
     primary_key: &["process_guid"],
-    heavy: &["run_info", "routes", "metric_tags", "annotation"],
+    heavy: &[
+        "run_info",
+        "routes",
+        "metric_tags",
+        "annotation",
+        "volume_placement",
+        "placement_tags",
+    ],
     selective: &[],
 };
 
