@@ -182,7 +182,8 @@ impl HeldLock {
     }
 
     /// Releases the lock, so that a standby takes it at once. Call only when this host writes
-    /// nothing any more.
+    /// nothing any more. A serving host that has lost the fence drops the lock instead: with
+    /// Locket, another host of its `uuid` may hold it.
     pub async fn release(self) {
         match self.0 {
             LockKind::File(lock) => drop(lock),

@@ -140,7 +140,13 @@ async fn run(
         // A database that does not answer must not keep the lock from the next master.
         () = shutdown.reach(2) => {}
     }
-    lock.release().await;
+    if served.as_ref().is_err_and(StartupError::is_fence_lost) {
+        // Locket cannot distinguish hosts of the same `uuid`: a release by this one would delete
+        // the lock of the other one, which has raised the fence.
+        drop(lock);
+    } else {
+        lock.release().await;
+    }
     report_end(&prepared.progress, clients, &served).await;
     served
 }

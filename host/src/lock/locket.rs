@@ -9,6 +9,7 @@ use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Status};
+use uuid::Uuid;
 
 use super::LockPurpose;
 use super::renewal::{Expiring, Failure, Renewal};
@@ -69,11 +70,12 @@ impl LocketLock {
         database: &Database,
         purpose: LockPurpose,
     ) -> Result<Self, LocketError> {
-        let uuid = config.uuid.clone().unwrap_or_default();
-        // Locket treats the same owner as the same holder.
+        let name = config.uuid.clone().unwrap_or_default();
+        // Locket treats the same owner as the same holder, so that two commands of one owner would
+        // hold the lock at once.
         let owner = match purpose {
-            LockPurpose::Serve => uuid,
-            LockPurpose::Command => format!("{uuid}-command"),
+            LockPurpose::Serve => name.clone(),
+            LockPurpose::Command => format!("{name}-command-{}", Uuid::new_v4()),
         };
         let resource = Resource {
             key: KEY.to_owned(),
@@ -84,7 +86,7 @@ impl LocketLock {
         };
         let uuid = match owner.parse() {
             Ok(uuid) if owner.chars().all(|character| character.is_ascii_graphic()) => uuid,
-            _ => return Err(LocketError::Name(owner)),
+            _ => return Err(LocketError::Name(name)),
         };
         // Locket's TTL has a resolution of one second.
         let ttl = Duration::from_secs(config.ttl.as_secs().max(1));

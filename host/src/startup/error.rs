@@ -183,6 +183,19 @@ fn choices(version: DataVersion, known: &[DataVersion], releases: &[Release]) ->
 }
 
 impl StartupError {
+    /// Whether another host has raised the fence, so that it holds the lock.
+    pub(super) fn is_fence_lost(&self) -> bool {
+        match self {
+            Self::Fence(fault)
+            | Self::Keys(KeysError::Fence(fault))
+            | Self::Import(ImportError::Fence(fault)) => {
+                matches!(fault, FenceError::Lost { .. })
+            }
+            Self::Migrate(fault) | Self::Import(ImportError::Migrate(fault)) => fault.is_lost(),
+            _ => false,
+        }
+    }
+
     /// Whether the server is away, or has ended a session.
     pub(super) fn is_outage(&self) -> bool {
         match self {

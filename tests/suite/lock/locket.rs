@@ -1,11 +1,15 @@
 //! The tests of the lock with Locket's lock, which Diego's BBS uses too.
 
+use bbs::testing::migrate::fault::AFTER_BEGIN;
 use serde_json::Value;
 
 use super::{domains, host, standby, upsert_domain};
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
+
+/// Longer than a test, so that the lock neither expires nor is renewed.
+const LONG_TTL: &str = "10m";
 
 pub(crate) fn under(locket: &Locket, installation: Installation) -> Installation {
     let Value::Object(keys) = locket.configuration() else {
@@ -58,6 +62,54 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
     assert_eq!(locket.holder().as_deref(), Some("other"));
     upsert_domain(host.address, "after").await.unwrap();
     assert_eq!(domains(host.address).await, ["after"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_commands_of_one_configuration_do_not_share_the_lock() {
+    let locket = Locket::start();
+    let database = TestDatabase::new(Kind::Sqlite);
+    // A stopped process does not renew the lock.
+    let installation = under(&locket, host(&database, "one")).set("lock_ttl", LONG_TTL);
+    let mut command = installation.command(&["migrate", "up"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_BEGIN}"));
+    let migration = Host::begin(command);
+    migration.until_stopped().await;
+    let holder = locket.holder();
+    let refused = tokio::task::spawn_blocking(move || installation.run(&["keys", "rotate"]))
+        .await
+        .unwrap();
+    let output = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        output.contains("holds the lock of this database: one-command-"),
+        "{output}"
+    );
+    assert!(holder.is_some());
+    assert_eq!(locket.holder(), holder, "its lock is not released");
+    migration.kill();
+}
+
+/// Goal: a host that lost the fence to a host of the same `uuid` does not release the lock, which
+/// is the other host's. Method: the TTL is so long that no renewal takes a released lock again.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_replaced_by_one_of_its_uuid_does_not_release_the_lock() {
+    let locket = Locket::start();
+    let database = TestDatabase::new(Kind::Sqlite);
+    let serve = || {
+        let installation = under(&locket, host(&database, "one")).set("lock_ttl", LONG_TTL);
+        tokio::task::spawn_blocking(move || installation.serve())
+    };
+    let replaced = serve().await.unwrap();
+    let master = serve().await.unwrap();
+    upsert_domain(replaced.address, "late").await.unwrap_err();
+    let (status, log) = tokio::task::spawn_blocking(move || replaced.wait_for_end())
+        .await
+        .unwrap();
+    assert!(
+        !status.success() && log.contains("no longer the master"),
+        "{log}"
+    );
+    assert_eq!(locket.holder().as_deref(), Some("one"));
+    upsert_domain(master.address, "after").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
