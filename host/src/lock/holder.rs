@@ -2,8 +2,13 @@
 //! it is dead: a restarted host then need not wait for its own lease to expire. Cannot judge a
 //! holder on another machine.
 
-use std::fs;
+use std::{fs, io};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+/// Stands for a property of this machine or process that cannot be read.
+const UNKNOWN: &str = "unknown";
 /// The column has room for 255 characters; the other parts need fewer than half.
 const LONGEST_NAME: usize = 128;
 
@@ -23,7 +28,10 @@ impl Holder {
         Self {
             machine: machine(),
             pid,
-            started: started(pid).unwrap_or_else(|| "unknown".to_owned()),
+            started: read_stat(pid)
+                .ok()
+                .and_then(|stat| start_time(&stat))
+                .unwrap_or_else(|| UNKNOWN.to_owned()),
             name: name.chars().take(LONGEST_NAME).collect(),
         }
     }
@@ -63,8 +71,8 @@ impl Holder {
             return false;
         };
         holder.machine == machine()
-            && !holder.machine.contains("unknown")
-            && started(holder.pid) != Some(holder.started)
+            && !holder.machine.contains(UNKNOWN)
+            && process_has_ended(&holder.started, read_stat(holder.pid), || probe(holder.pid))
     }
 }
 
@@ -83,7 +91,7 @@ fn machine() -> String {
     let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").ok();
     let space = fs::read_link("/proc/self/ns/pid").ok();
     let known = |text: Option<String>| {
-        text.map_or("unknown".to_owned(), |text| text.trim().replace(' ', "-"))
+        text.map_or(UNKNOWN.to_owned(), |text| text.trim().replace(' ', "-"))
     };
     format!(
         "{}/{}",
@@ -92,11 +100,35 @@ fn machine() -> String {
     )
 }
 
+/// Whether the process that started at `started` has certainly ended. `stat` is the content of its
+/// `/proc/<pid>/stat`, and `probe` the result of [`test_kill_process`].
+fn process_has_ended(
+    started: &str,
+    stat: io::Result<String>,
+    probe: impl FnOnce() -> rustix::io::Result<()>,
+) -> bool {
+    match stat {
+        Ok(stat) => start_time(&stat).is_none_or(|now| now != started && started != UNKNOWN),
+        // A `/proc` mounted with `hidepid`, or systemd's `ProtectProc`, hides live processes of
+        // other users.
+        Err(_) => probe() == Err(Errno::SRCH),
+    }
+}
+
+/// Checks that a process exists, by sending it no signal.
+fn probe(pid: u32) -> rustix::io::Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    test_kill_process(pid.ok_or(Errno::INVAL)?)
+}
+
+fn read_stat(pid: u32) -> io::Result<String> {
+    fs::read_to_string(format!("/proc/{pid}/stat"))
+}
+
 /// When a process started, in ticks since boot; `None` if it has ended, also if it is a zombie.
-fn started(pid: u32) -> Option<String> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+fn start_time(stat: &str) -> Option<String> {
     // The program's name is in parentheses and may contain anything.
-    let mut fields = text.rsplit_once(')')?.1.split_whitespace();
+    let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     let state = fields.next()?;
     let started = fields.nth(18)?;
     (!["Z", "X"].contains(&state)).then(|| started.to_owned())
@@ -134,7 +166,8 @@ mod tests {
     #[test]
     fn only_a_dead_process_of_this_machine_has_ended() {
         let mut child = Command::new("sleep").arg("60").spawn().expect("a process");
-        let started = started(child.id()).expect("it lives");
+        let stat = read_stat(child.id()).expect("it lives");
+        let started = start_time(&stat).expect("it lives");
         let holder = Holder {
             machine: machine(),
             pid: child.id(),
@@ -160,6 +193,28 @@ mod tests {
             Holder::has_ended(&other.to_string()),
             "its process id was reused"
         );
+    }
+
+    #[test]
+    fn process_that_proc_hides_has_ended_only_if_it_does_not_exist() {
+        for (probe, expected) in [
+            (Ok(()), false),
+            (Err(Errno::PERM), false),
+            (Err(Errno::INVAL), false),
+            (Err(Errno::SRCH), true),
+        ] {
+            for hidden in [io::ErrorKind::NotFound, io::ErrorKind::PermissionDenied] {
+                let ended = process_has_ended("7", Err(hidden.into()), || probe);
+                assert_eq!(ended, expected, "{probe:?} {hidden:?}");
+            }
+        }
+        let stat = read_stat(std::process::id()).expect("this process lives");
+        assert!(
+            !process_has_ended(UNKNOWN, Ok(stat), || Err(Errno::SRCH)),
+            "its start time was not known"
+        );
+        assert_eq!(probe(std::process::id()), Ok(()));
+        assert_eq!(probe(0), Err(Errno::INVAL), "0 is a process group");
     }
 
     #[test]
