@@ -240,6 +240,8 @@ impl Lease {
         let asked = self.clock.instant();
         let mut tx = self.database.write().await?;
         let claim = read(&mut tx).await.map_err(LeaseError::Table)?;
+        // After the read: a renewal that committed while the read waited was sent before this.
+        let seen = self.clock.instant();
         let next = Claim {
             owner: self.owner.clone(),
             token: claim
@@ -250,7 +252,7 @@ impl Lease {
         };
         let taken = match &claim {
             None => insert(&mut tx, &next).await,
-            Some(claim) if self.may_be_taken(claim, sighting, asked) => {
+            Some(claim) if self.may_be_taken(claim, sighting, asked, seen) => {
                 replace(&mut tx, claim, &next).await
             }
             Some(_) => return Ok(None),
@@ -280,15 +282,25 @@ impl Lease {
         )))
     }
 
-    fn may_be_taken(&self, claim: &Claim, sighting: &mut Option<Sighting>, now: Instant) -> bool {
+    /// Whether a claim that was read between `asked` and `seen` may be replaced. Measures the
+    /// silence of its holder from after the first read of it to before the last one, so that a slow
+    /// read never makes it longer.
+    fn may_be_taken(
+        &self,
+        claim: &Claim,
+        sighting: &mut Option<Sighting>,
+        asked: Instant,
+        seen: Instant,
+    ) -> bool {
+        debug_assert!(asked <= seen, "the clock is monotonic");
         let since = match sighting {
-            Some(seen) if seen.claim == *claim => seen.since,
+            Some(earlier) if earlier.claim == *claim => earlier.since,
             _ => {
                 *sighting = Some(Sighting {
                     claim: claim.clone(),
-                    since: now,
+                    since: seen,
                 });
-                now
+                seen
             }
         };
         let claimed = Duration::from_millis(claim.ttl_ms.unsigned_abs());
@@ -297,7 +309,7 @@ impl Lease {
         } else {
             self.ttl
         };
-        let silent = now.duration_since(since);
+        let silent = asked.saturating_duration_since(since);
         // The owner can be this host although it does not hold the lease: the answer to its claim
         // was lost.
         claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended() || silent >= ttl

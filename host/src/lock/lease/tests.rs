@@ -97,6 +97,33 @@ async fn lease_of_a_silent_holder_is_taken() {
 }
 
 #[tokio::test]
+async fn renewal_during_a_slow_read_counts_from_the_end_of_the_read() {
+    let table = LeaseTable::new().await;
+    let one = table.host("one").await;
+    let other = table.host("other").await;
+    drop(one.take().await.unwrap());
+    table.clock.sleepers(0).await;
+    let mut sighting = None;
+    let mut renewal = table.database.write().await.unwrap();
+    let mut slow = Box::pin(other.look(&mut sighting));
+    assert!(
+        futures_util::poll!(&mut slow).is_pending(),
+        "the read waits for the renewal"
+    );
+    table.clock.advance(TTL);
+    let renewed = sql("UPDATE bbs_lease SET beat = beat + 1");
+    renewal.execute(renewed).await.unwrap();
+    renewal.commit().await.unwrap();
+    assert!(slow.await.unwrap().is_none());
+    table.clock.advance(TTL - Duration::from_nanos(1));
+    let taken = other.look(&mut sighting).await.unwrap();
+    assert!(taken.is_none(), "the renewal may be younger than the TTL");
+    table.clock.advance(Duration::from_nanos(1));
+    let taken = other.look(&mut sighting).await.unwrap();
+    assert!(taken.is_some(), "its holder is silent");
+}
+
+#[tokio::test]
 async fn dead_holder_on_the_same_machine_is_not_waited_for() {
     let table = LeaseTable::new().await;
     let host = table.host("one").await;
