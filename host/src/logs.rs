@@ -103,7 +103,8 @@ impl Logs {
         })
     }
 
-    /// Starts a log with lines for people, on standard error.
+    /// Starts a log with lines for people, on standard error. They are written by the thread that
+    /// logs, which a reader that has stopped blocks.
     pub fn readable(level: LogLevel) -> Self {
         let (filter, level) = LevelHandle::new(level);
         let has_colors = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;

@@ -5,8 +5,8 @@
 use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
-use std::time::Duration;
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
+use std::time::{Duration, Instant};
 
 /// Lines in the queue; more than a busy second produces.
 const QUEUE: usize = 16 * 1024;
@@ -14,6 +14,8 @@ const QUEUE: usize = 16 * 1024;
 const BUFFER: usize = 64 * 1024;
 /// How long the end of the process waits for a reader that has stopped.
 const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval at which a flush looks for room in a full queue.
+const RETRY_INTERVAL: Duration = Duration::from_millis(5);
 
 enum Item {
     Line(String),
@@ -59,11 +61,24 @@ impl LineWriter {
 
     /// Waits until all queued lines are written, for up to 5 s.
     pub fn flush(&self) {
+        self.flush_within(PATIENCE);
+    }
+
+    fn flush_within(&self, patience: Duration) {
+        let deadline = Instant::now() + patience;
         let (written, wait) = sync_channel(1);
-        if self.queue.send(Item::Flush(written)).is_ok() {
-            // A reader that has stopped reads neither this nor anything before it.
-            let _ = wait.recv_timeout(PATIENCE);
+        let mut flush = Item::Flush(written);
+        // `send` would block for ever on a full queue that a reader which has stopped does not
+        // empty.
+        while let Err(TrySendError::Full(unsent)) = self.queue.try_send(flush) {
+            if Instant::now() >= deadline {
+                return;
+            }
+            flush = unsent;
+            std::thread::park_timeout(RETRY_INTERVAL);
         }
+        // A reader that has stopped reads neither this nor anything before it.
+        let _ = wait.recv_timeout(deadline.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -144,6 +159,8 @@ mod tests {
         (0..held + QUEUE).for_each(|_| writer.line(line.to_owned()));
         let left_out = writer.take_left_out() as usize;
         assert!(left_out >= QUEUE, "{left_out}");
+        // Ends although the queue is full.
+        writer.flush_within(2 * RETRY_INTERVAL);
         drop(stopped);
         writer.flush();
         assert_eq!(
