@@ -162,6 +162,16 @@ pub enum KeysError {
     Database(#[from] DatabaseError),
     #[error(transparent)]
     Fence(#[from] FenceError),
+    #[error(
+        "{rows} rows are not under the key {label:?}, and {passes} passes of the key rotation rewrote none of them: each \
+         had changed since it was read, or the database changes no row. Look for triggers and rules of its tables, and \
+         start again to continue"
+    )]
+    Idle {
+        rows: u64,
+        label: String,
+        passes: u32,
+    },
     #[error("the key rotation was interrupted; start again to continue")]
     Interrupted,
 }

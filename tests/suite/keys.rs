@@ -487,6 +487,48 @@ async fn rotation_never_overwrites_concurrent_writes(kind: Kind) {
     }
 }
 
+/// A rotation of one row of SQLite. A trigger skips the first `lost` updates of the row, as if a
+/// client had changed it between read and update.
+async fn rotation_that_loses_updates(lost: usize) -> RotationTest {
+    let case = RotationTest::new(Kind::Sqlite, 0).await;
+    case.insert("g", 0, &seal(OLD, b"same"), None).await;
+    let trigger = format!(
+        "CREATE TRIGGER lose BEFORE UPDATE ON things WHEN (SELECT COUNT(*) FROM lost) < {lost} \
+         BEGIN INSERT INTO lost VALUES (1); SELECT RAISE(IGNORE); END"
+    );
+    for statement in ["CREATE TABLE lost (number INTEGER)", &trigger] {
+        execute(&case.database, statement).await;
+    }
+    case
+}
+
+#[tokio::test]
+async fn rotation_repeats_a_pass_that_lost_every_row_to_clients() {
+    let case = rotation_that_loses_updates(1).await;
+    assert_eq!(
+        case.rotate().await,
+        Rotated {
+            was_due: true,
+            rewritten: 1,
+            ..Rotated::default()
+        }
+    );
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+    assert_all_under(NEW, &case.messages().await);
+}
+
+#[tokio::test]
+async fn rotation_that_never_rewrites_a_row_is_an_error_and_sets_no_label() {
+    let case = rotation_that_loses_updates(1_000).await;
+    let rotated = tokio::time::timeout(PATIENCE, keys::rotate(&case.context(), &case.fence)).await;
+    let fault = rotated.expect("the rotation ends").unwrap_err();
+    let KeysError::Idle { rows: 1, .. } = &fault else {
+        panic!("{fault}");
+    };
+    assert_eq!(case.label().await, None);
+    assert_all_under(OLD, &case.messages().await);
+}
+
 on_each_database!(rotation_continues_at_its_cursor_and_restarts_when_key_or_layout_change);
 async fn rotation_continues_at_its_cursor_and_restarts_when_key_or_layout_change(kind: Kind) {
     let case = RotationTest::new(kind, 20).await;

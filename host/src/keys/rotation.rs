@@ -15,6 +15,10 @@ use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 
+/// Bounds the passes in succession that neither rewrite a row nor find one that does not open. One
+/// is usual where clients write every row between its read and its update.
+const MOST_IDLE_PASSES: u32 = 10;
+
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rotated {
@@ -162,13 +166,15 @@ async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), K
 /// the meantime.
 ///
 /// # Errors
-/// As [`begin`]. What has been rewritten stays rewritten.
+/// As [`begin`]; [`KeysError::Idle`] if passes rewrite no row although each row opens. What has been
+/// rewritten stays rewritten.
 pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
     if !begin(context, fence).await? {
         return Ok(Rotated::default());
     }
     let mut cursors = cursors(context).await?;
     let mut rewritten = 0;
+    let mut idle_passes = 0;
     loop {
         let active = context.keyring.active_label();
         let stale = count::stale(&context.database, &context.scope, active).await?;
@@ -180,6 +186,13 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
                 ..Rotated::default()
             });
         }
+        if idle_passes == MOST_IDLE_PASSES {
+            return Err(KeysError::Idle {
+                rows: stale,
+                label: active.to_owned(),
+                passes: idle_passes,
+            });
+        }
         context.progress.enter(
             "rotate-keys",
             format!("to {active}"),
@@ -188,8 +201,10 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
         let whole = cursors.is_empty();
         let summary = pass(context, fence, std::mem::take(&mut cursors)).await?;
         rewritten += summary.rewritten;
-        // A pass over all rows that rewrote none: the remaining texts do not open.
-        if whole && summary.rewritten == 0 {
+        let is_idle = whole && summary.rewritten == 0;
+        // A pass over all rows that rewrote none. Without a text that does not open, clients have
+        // changed the rows since they were counted, and the next count may prove completion.
+        if is_idle && summary.unreadable > 0 {
             let RewriteSummary {
                 unreadable,
                 examples,
@@ -202,6 +217,7 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
                 examples,
             });
         }
+        idle_passes = if is_idle { idle_passes + 1 } else { 0 };
     }
 }
 
