@@ -192,6 +192,7 @@ fn wrong_properties_are_errors_that_name_the_property() {
     for (path, value) in [
         ("diego.bbs.listen_addr", json!("bbs:8889")),
         ("diego.bbs.health_addr", json!("127.0.0.1")),
+        ("diego.bbs.health_addr", json!(":8890")),
         ("diego.bbs.debug_addr", json!("localhost:17017")),
         ("diego.bbs.sql.db_driver", json!("oracle")),
         ("diego.bbs.locket.client_keepalive_time", json!(23)),
