@@ -562,7 +562,7 @@ async fn cut_over_that_cannot_rename_takes_its_version_back(kind: Kind) {
         (stored.version().await, stored.rows(VERSION).await),
         (VERSION, before)
     );
-    assert!(!online.has_arrived(&fence).await.unwrap());
+    assert!(!online.has_arrived(&stored.context, &fence).await.unwrap());
     assert_eq!(
         texts(&stored.context.database, "SELECT name FROM bbs_history").await,
         [""; 0]

@@ -388,7 +388,7 @@ async fn units_in_quarantine_leave_their_tables_in_pieces(kind: Kind) {
         VERSION,
         "the version was durable before"
     );
-    assert!(online.has_arrived(&fence).await.unwrap());
+    assert!(online.has_arrived(&stored.context, &fence).await.unwrap());
     // A host of an earlier release would take the entries for those of an abandoned migration.
     let phase = texts(&stored.context.database, "SELECT phase FROM bbs_migration").await;
     assert_eq!(phase, ["settling"]);

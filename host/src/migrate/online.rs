@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use bbs_database::StatementResult;
+use bbs_database::{Dialect, StatementResult};
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::catch_up::Meanwhile;
@@ -152,10 +152,19 @@ impl Online {
     /// # Errors
     /// Another host has raised the fence, or the database fails; transient if the cut-over may still
     /// be committed.
-    pub async fn has_arrived(&self, fence: &Fence) -> Result<bool, MigrateError> {
-        let mut tx = fence.begin_change().await?;
-        // The server may go on with a commit whose connection is lost.
-        state::wait_for_writers(&mut tx).await?;
+    pub async fn has_arrived(
+        &self,
+        context: &Context,
+        fence: &Fence,
+    ) -> Result<bool, MigrateError> {
+        let mut tx = if context.database.dialect() == Dialect::Sqlite {
+            context.database.read().await?
+        } else {
+            // A server may go on with a commit whose connection is lost.
+            let mut tx = fence.begin_change().await?;
+            state::wait_for_writers(&mut tx).await?;
+            tx
+        };
         let phase = state::phase(&mut tx).await?;
         Ok(phase.is_none_or(Phase::has_arrived))
     }

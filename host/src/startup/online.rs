@@ -94,11 +94,13 @@ impl Prepared {
             }
             Err(StartupError::Migrate(
                 fault @ (MigrateError::Locked { .. } | MigrateError::Behind { .. }),
-            )) if !self.has_arrived(fence, online).await? => {
+            )) if !self.has_arrived(&context, fence, online).await? => {
                 self.go_on_beside(&fault);
                 Ok(false)
             }
-            Err(StartupError::Migrate(fault)) if !self.has_arrived(fence, online).await? => {
+            Err(StartupError::Migrate(fault))
+                if !self.has_arrived(&context, fence, online).await? =>
+            {
                 self.go_on_without(fence, online, store, &fault).await?;
                 Ok(false)
             }
@@ -122,7 +124,7 @@ impl Prepared {
             let Err(fault) = done.await else {
                 return Ok(());
             };
-            if !fault.is_outage() || self.has_arrived(fence, online).await? {
+            if !fault.is_outage() || self.has_arrived(context, fence, online).await? {
                 return Err(fault);
             }
             let reason = with_causes(&fault);
@@ -133,8 +135,13 @@ impl Prepared {
     }
 
     /// Waits for the server.
-    async fn has_arrived(&self, fence: &Fence, online: &Online) -> Result<bool, MigrateError> {
-        (|| online.has_arrived(fence))
+    async fn has_arrived(
+        &self,
+        context: &Context,
+        fence: &Fence,
+        online: &Online,
+    ) -> Result<bool, MigrateError> {
+        (|| online.has_arrived(context, fence))
             .retry(pauses::of_outcome())
             .when(|fault| fault.is_outage() || fault.is_transient())
             .await
@@ -175,7 +182,7 @@ impl Prepared {
                 }
                 Err(fault) => fault,
             };
-            if !self.reopened(fence, online, store, switch).await? {
+            if !self.reopened(context, fence, online, store, switch).await? {
                 return Err(fault.into());
             }
             if matches!(fault, MigrateError::Behind { .. }) && times_behind < ATTEMPTS_BEHIND {
@@ -209,6 +216,7 @@ impl Prepared {
     /// be found out, calls wait for a moment, and then are refused. Returns whether they go on.
     async fn reopened(
         &self,
+        context: &Context,
         fence: &Fence,
         online: &Online,
         store: &Store,
@@ -217,14 +225,15 @@ impl Prepared {
         if switch.is_open() {
             return Ok(true);
         }
-        if let Ok(Ok(has_arrived)) = timeout(OUTCOME_WAIT, online.has_arrived(fence)).await {
+        if let Ok(Ok(has_arrived)) = timeout(OUTCOME_WAIT, online.has_arrived(context, fence)).await
+        {
             if !has_arrived {
                 switch.reopen();
             }
             return Ok(!has_arrived);
         }
         drop(switch);
-        let has_arrived = self.has_arrived(fence, online).await?;
+        let has_arrived = self.has_arrived(context, fence, online).await?;
         if !has_arrived {
             store.switch().await.reopen();
         }

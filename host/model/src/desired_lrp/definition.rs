@@ -95,6 +95,27 @@ impl DesiredLrp {
             ..self.clone()
         }
     }
+
+    /// The part for scheduling instances of the previous definition, which is given.
+    pub fn previous_scheduling_info(&self, previous: &Definition) -> SchedulingInfo {
+        self.scheduling.with_definition(previous.clone())
+    }
+
+    /// The part for running instances of the previous definition, which is given, as of another
+    /// creation time in nanoseconds since 1970. It names its definition, which a stored one does
+    /// not.
+    pub fn previous_run_info(
+        &self,
+        previous: &Definition,
+        created_at_ns: i64,
+    ) -> DesiredLrpRunInfo {
+        let run_info = self.with_definition(previous.clone()).run_info;
+        DesiredLrpRunInfo {
+            created_at: created_at_ns,
+            definition_id: previous.id.clone(),
+            ..run_info
+        }
+    }
 }
 
 impl SchedulingInfo {
@@ -167,6 +188,24 @@ mod tests {
             (3, &b"note"[..])
         );
         assert_eq!(changed.with_definition(lrp().definition()), lrp());
+    }
+
+    #[test]
+    fn previous_parts_name_the_previous_definition() {
+        let info = lrp().previous_scheduling_info(&previous());
+        assert_eq!(
+            (&info.definition_id[..], info.memory_mb, info.instances),
+            (&b"version-1"[..], 32, 3)
+        );
+        let run_info = lrp().previous_run_info(&previous(), 9);
+        assert_eq!(
+            (
+                &run_info.definition_id[..],
+                run_info.cpu_weight,
+                run_info.created_at
+            ),
+            (&b"version-1"[..], 7, 9)
+        );
     }
 
     #[test]
