@@ -90,8 +90,8 @@ where
     }
 }
 
-/// Rests after a piece of work beside clients for as long as it took, at most [`LONGEST_REST`]: so
-/// clients have half of the processors' and the server's time.
+/// Rests after a piece of work beside clients for as long as it took, at most a second: so clients
+/// have half of the processors' and the server's time.
 pub async fn rest_after(worked: Duration) {
     tokio::time::sleep(worked.min(LONGEST_REST)).await;
 }
