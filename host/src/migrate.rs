@@ -317,16 +317,6 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
     undo_abandoned(context, fence, &underway).await?;
     if !underway.phase.has_arrived() {
         let mut tx = fence.begin().await?;
-        // Before the first of its tables is dropped: this host has its token, too, and would resume
-        // what is left of them.
-        state::write_underway(
-            &mut tx,
-            &Underway {
-                phase: Phase::Begun,
-                ..underway.clone()
-            },
-        )
-        .await?;
         runs::end(
             &mut tx,
             context,
@@ -335,6 +325,8 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
             RunState::GivenUp,
         )
         .await?;
+        // At a reload this host has its token, too, and would resume what is left of its copies.
+        state::forbid_resumption(&mut tx, underway).await?;
         tx.commit().await.about(own_tables::RUN)?;
     }
     cut_over::clean_up_or_postpone(context, fence).await

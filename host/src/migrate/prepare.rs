@@ -9,7 +9,7 @@ use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
 use super::plan::{Strategy, TablePlan};
-use super::state::{self, Phase, Underway};
+use super::state::{self, Phase};
 use super::{
     Context, Job, MigrateError, Work, changed_units, cut_over, fault, fresh, layout_history,
     quarantine, residue, runs, same_schema,
@@ -35,16 +35,7 @@ pub(super) async fn begin(
             && (found.token == token || found.token + 1 == token)
     });
     if let Some(found) = found.filter(|_| !is_resumed) {
-        // Recorded before the first of its tables is dropped: what is left of them must not be
-        // resumed.
-        state::write_underway(
-            &mut tx,
-            &Underway {
-                phase: Phase::Begun,
-                ..found
-            },
-        )
-        .await?;
+        state::forbid_resumption(&mut tx, found).await?;
     }
     tx.commit().await.about("bbs_migration")?;
     if !is_resumed {

@@ -284,6 +284,19 @@ pub(super) async fn write_underway(
     Ok(())
 }
 
+/// Records of an unfinished migration that its copies are not resumed, before the first of them is
+/// dropped.
+pub(super) async fn forbid_resumption(
+    tx: &mut Transaction,
+    found: Underway,
+) -> Result<(), MigrateError> {
+    let begun = Underway {
+        phase: Phase::Begun,
+        ..found
+    };
+    write_underway(tx, &begun).await
+}
+
 /// Removes the record of the unfinished migration and its position.
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [

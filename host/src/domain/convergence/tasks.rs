@@ -49,7 +49,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
 #[derive(Default)]
 struct ConvergedTasks {
     counts: TaskCounts,
-    /// Those to auction.
+    /// The tasks to auction.
     waiting: Vec<Task>,
 }
 
