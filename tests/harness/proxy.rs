@@ -28,8 +28,7 @@ struct ProxyState {
     has_sent: Condvar,
     /// The value of `sent` at which the proxy cuts itself.
     most: AtomicU64,
-    /// Whether bytes are held back.
-    stalled: Mutex<bool>,
+    stalled: Mutex<Stalled>,
     resumed: Condvar,
     /// Bytes that were held back so far, in either direction.
     held: AtomicU64,
@@ -41,6 +40,15 @@ struct ProxyState {
     /// Whether the connection breaks by which these bytes were sent, in the place of the answer.
     loses_answer: bool,
     streams: Mutex<Vec<TcpStream>>,
+}
+
+/// The connections whose bytes are held back.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+enum Stalled {
+    #[default]
+    None,
+    New,
+    All,
 }
 
 /// Changes bytes on their way, in the pieces in which they arrive.
@@ -124,6 +132,7 @@ impl Proxy {
         let accepting = Arc::clone(&state);
         std::thread::spawn(move || {
             for client in listener.incoming() {
+                accepting.hold_new();
                 if accepting.ended.load(Ordering::SeqCst) {
                     return;
                 }
@@ -158,7 +167,17 @@ impl Proxy {
     /// Holds back all bytes in both directions, as a server that has frozen: connections stay open,
     /// and new ones are accepted.
     pub fn stall(&self) {
-        *self.state.stalled() = true;
+        *self.state.stalled() = Stalled::All;
+    }
+
+    /// Holds back the bytes of new connections, as a server that has no time for another process.
+    pub fn stall_new(&self) {
+        *self.state.stalled() = Stalled::New;
+    }
+
+    /// Passes on everything that was held back.
+    pub fn resume(&self) {
+        self.state.resume();
     }
 
     /// Bytes that were held back so far, in either direction: the server of MySQL's protocol speaks
@@ -208,8 +227,7 @@ impl Drop for Proxy {
 impl ProxyState {
     fn cut(&self) {
         self.cut.store(true, Ordering::SeqCst);
-        *self.stalled() = false;
-        self.resumed.notify_all();
+        self.resume();
         for stream in self.streams().drain(..) {
             // Fails only if the stream is closed already.
             let _ = stream.shutdown(Shutdown::Both);
@@ -224,16 +242,31 @@ impl ProxyState {
         self.sent.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stalled(&self) -> MutexGuard<'_, bool> {
+    fn resume(&self) {
+        *self.stalled() = Stalled::None;
+        self.resumed.notify_all();
+    }
+
+    fn stalled(&self) -> MutexGuard<'_, Stalled> {
         self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Blocks while the proxy is stalled, and counts bytes that it holds back.
     fn hold(&self, bytes: usize) {
-        if *self.stalled() {
+        if *self.stalled() == Stalled::All {
             self.held.fetch_add(bytes as u64, Ordering::SeqCst);
         }
-        let resumed = self.resumed.wait_while(self.stalled(), |stalled| *stalled);
+        let resumed = self
+            .resumed
+            .wait_while(self.stalled(), |stalled| *stalled == Stalled::All);
+        drop(resumed.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Blocks while new connections are stalled.
+    fn hold_new(&self) {
+        let resumed = self
+            .resumed
+            .wait_while(self.stalled(), |stalled| *stalled == Stalled::New);
         drop(resumed.unwrap_or_else(PoisonError::into_inner));
     }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -109,6 +110,7 @@ pub(super) struct Pooled<D: Driver> {
     connection: Option<ConnectionOf<D>>,
     name: SessionName,
     idle_since: Instant,
+    outage: Arc<Outage>,
     /// Held until the connection is closed.
     open: TaskTrackerToken,
 }
@@ -122,9 +124,10 @@ impl<D: Driver> Pooled<D> {
         self.idle_since.elapsed()
     }
 
-    /// To be called when the session returns to the pool.
+    /// To be called when the session returns to the pool with its last statement answered.
     pub(super) fn rest(&mut self) {
         self.idle_since = Instant::now();
+        self.outage.answered();
     }
 }
 
@@ -163,8 +166,10 @@ pub(super) struct Opener<D> {
     driver: D,
     replacement: Arc<SessionReplacement>,
     max_lifetime: Option<Duration>,
-    /// Longest time for one session.
+    /// Longest time for one session of a server that does not answer.
     longest: Duration,
+    /// Longest time for one session of a server that answers others.
+    connect_timeout: Duration,
     /// The sessions whose connections are open, and the tasks that end them.
     open: TaskTracker,
     outage: Arc<Outage>,
@@ -182,12 +187,14 @@ impl<D: Driver> Opener<D> {
             replacement: Arc::clone(replacement),
             max_lifetime: limits.max_lifetime,
             longest: LONGEST_OUTAGE.min(limits.connect_timeout),
+            connect_timeout: limits.connect_timeout,
             open: TaskTracker::new(),
             outage,
         }
     }
 
-    /// Longest time until a session is opened, or an error says why not.
+    /// Longest time until a session is opened, or an error says why not, unless the server answers
+    /// others.
     pub(super) fn longest(&self) -> Duration {
         self.longest
     }
@@ -203,12 +210,20 @@ impl<D: Driver> Opener<D> {
         let connecting = (|| self.connect_once())
             .retry(outage::pauses(longest))
             .when(is_unreachable);
-        let Ok(connected) = timeout(self.longest, connecting).await else {
-            let error = self.unreachable();
-            self.outage.note(&error);
-            return Err(error);
-        };
-        connected
+        let mut connecting = pin!(connecting);
+        let began = Instant::now();
+        loop {
+            if let Ok(connected) = timeout(self.longest, &mut connecting).await {
+                return connected;
+            }
+            // Where other sessions are answered, the server is there, and slow to begin one.
+            let is_slow = self.outage.has_answered_within(self.longest);
+            if !is_slow || began.elapsed() >= self.connect_timeout {
+                let error = self.unreachable();
+                self.outage.note(&error);
+                return Err(error);
+            }
+        }
     }
 
     async fn connect_once(&self) -> Result<Connected<D>, SqlError> {
@@ -266,6 +281,7 @@ impl<D: Driver> Manager for Opener<D> {
             connection: Some(connection),
             name,
             idle_since: Instant::now(),
+            outage: Arc::clone(&self.outage),
             open: self.open.token(),
         })
     }
@@ -280,7 +296,9 @@ impl<D: Driver> Manager for Opener<D> {
         }
         let Ok(answered) = timeout(LONGEST_PING, session.ping()).await else {
             let error = timed_out(format!("the server did not answer within {LONGEST_PING:?}"));
-            self.outage.note(&error);
+            if !self.outage.has_answered_within(LONGEST_PING) {
+                self.outage.note(&error);
+            }
             return Err(RecycleError::Backend(error));
         };
         answered.map_err(RecycleError::Backend)?;

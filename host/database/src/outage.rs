@@ -29,7 +29,11 @@ pub(super) fn pauses(longest: Duration) -> ExponentialBuilder {
 
 /// The outage that goes on, if one does.
 #[derive(Debug, Default)]
-pub(super) struct Outage(Mutex<Option<ConnectFailures>>);
+pub(super) struct Outage {
+    failures: Mutex<Option<ConnectFailures>>,
+    /// When the server last answered an open session.
+    last_answer: Mutex<Option<Instant>>,
+}
 
 /// Attempts to connect that failed, without one between them that succeeded.
 #[derive(Debug)]
@@ -51,7 +55,7 @@ impl ConnectFailures {
 
 impl Outage {
     pub(super) fn reason(&self) -> Option<String> {
-        self.0
+        self.failures
             .lock()
             .as_ref()
             .map(|failures| failures.reason.clone())
@@ -61,7 +65,7 @@ impl Outage {
     /// it tries once, absent if it does not try, as another caller has just got no answer. It
     /// counts from the beginning of the outage: calls that wait for each other would add theirs.
     pub(super) fn patience(&self, longest: Duration) -> Option<Duration> {
-        let failures = self.0.lock();
+        let failures = self.failures.lock();
         let Some(first) = failures.as_ref().and_then(ConnectFailures::begun) else {
             return Some(longest);
         };
@@ -75,7 +79,7 @@ impl Outage {
     pub(super) fn note(&self, error: &SqlError) {
         let reason = error.to_string();
         let now = Instant::now();
-        let mut failures = self.0.lock();
+        let mut failures = self.failures.lock();
         // Where a server has no place for another connection, those that are open go on, and one
         // may become free.
         let begun = failures
@@ -98,8 +102,19 @@ impl Outage {
         }
     }
 
+    /// To be called when a session returns to the pool with its last statement answered.
+    pub(super) fn answered(&self) {
+        *self.last_answer.lock() = Some(Instant::now());
+    }
+
+    /// Whether a session was answered in the last `time`, so that one which was not is slow alone.
+    pub(super) fn has_answered_within(&self, time: Duration) -> bool {
+        let last_answer = *self.last_answer.lock();
+        last_answer.is_some_and(|answered| answered.elapsed() < time)
+    }
+
     pub(super) fn end(&self) {
-        if self.0.lock().take().is_some() {
+        if self.failures.lock().take().is_some() {
             tracing::info!(name: "database.reached", "the database can be reached again");
         }
     }
@@ -124,12 +139,16 @@ mod tests {
                 .expect("a machine that has run for a while")
         };
         let reason = "no answer".to_owned();
-        Outage(Mutex::new(Some(ConnectFailures {
+        let failures = ConnectFailures {
             reason,
             is_silent: true,
             first: ago(first),
             last: ago(last),
-        })))
+        };
+        Outage {
+            failures: Mutex::new(Some(failures)),
+            ..Outage::default()
+        }
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A host that serves while its database changes: the server goes away and returns, a column gets
 //! another type, a schema cannot hold the characters of a text.
 
+use std::time::{Duration, Instant};
+
 use bbs_proto::models as proto;
 use futures_util::future::join_all;
 
@@ -10,6 +12,7 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, text
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
+use crate::harness::proxy::Proxy;
 use crate::tasks::desire_request;
 
 type Lifecycle = proto::DesiredLrpLifecycleResponse;
@@ -17,6 +20,8 @@ type Lifecycle = proto::DesiredLrpLifecycleResponse;
 /// Calls at once: more than the host has connections.
 const CALLS: usize = 40;
 const CONNECTIONS: u32 = 10;
+/// The time in which a server that cannot be reached has to come back.
+const SERVER_RETURNS: Duration = Duration::from_secs(5);
 
 /// A host with one desired LRP.
 struct Serving {
@@ -115,6 +120,29 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
     for error in join_all((0..CALLS).map(|_| serving.annotate("back"))).await {
         assert_eq!(error, None);
     }
+}
+
+on_each_server!(new_session_waits_longer_for_a_server_that_answers_others);
+/// Method: one of two sessions is used again and again, for longer than a server has to come back,
+/// while the other is opened.
+async fn new_session_waits_longer_for_a_server_that_answers_others(kind: Kind) {
+    let proxy = Proxy::to(kind.engine().address());
+    let database = TestDatabase::new(kind).through(proxy.address());
+    let database = database.open_limited(|limits| limits.max_connections = 2);
+    let database = database.await;
+    let read = async || database.read().await.map(drop);
+    let first = database.read().await.unwrap();
+    proxy.stall_new();
+    let began = Instant::now();
+    let (second, ()) = tokio::join!(read(), async {
+        drop(first);
+        while began.elapsed() < SERVER_RETURNS + Duration::from_secs(1) {
+            read().await.unwrap();
+        }
+        proxy.resume();
+    });
+    second.unwrap();
+    database.close().await;
 }
 
 on_one_server!(column_that_changes_its_type_fails_no_call, postgres);
