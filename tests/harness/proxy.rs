@@ -132,7 +132,7 @@ impl Proxy {
         let accepting = Arc::clone(&state);
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                accepting.hold_new();
+                accepting.wait_while(Stalled::New);
                 if accepting.ended.load(Ordering::SeqCst) {
                     return;
                 }
@@ -256,17 +256,14 @@ impl ProxyState {
         if *self.stalled() == Stalled::All {
             self.held.fetch_add(bytes as u64, Ordering::SeqCst);
         }
-        let resumed = self
-            .resumed
-            .wait_while(self.stalled(), |stalled| *stalled == Stalled::All);
-        drop(resumed.unwrap_or_else(PoisonError::into_inner));
+        self.wait_while(Stalled::All);
     }
 
-    /// Blocks while new connections are stalled.
-    fn hold_new(&self) {
+    /// Blocks while these connections are stalled.
+    fn wait_while(&self, which: Stalled) {
         let resumed = self
             .resumed
-            .wait_while(self.stalled(), |stalled| *stalled == Stalled::New);
+            .wait_while(self.stalled(), |stalled| *stalled == which);
         drop(resumed.unwrap_or_else(PoisonError::into_inner));
     }
 

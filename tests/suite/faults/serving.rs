@@ -10,9 +10,9 @@ use crate::api::actual_lrps::{CRASH, START, crash, start};
 use crate::api::lrp;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::proxy::Proxy;
+use crate::harness::{modules, pause};
 use crate::tasks::desire_request;
 
 type Lifecycle = proto::DesiredLrpLifecycleResponse;
@@ -123,25 +123,26 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
 }
 
 on_each_server!(new_session_waits_longer_for_a_server_that_answers_others);
-/// Method: one of two sessions is used again and again, for longer than a server has to come back,
-/// while the other is opened.
+/// Method: callers read again and again, for longer than a server has to come back. There is one
+/// more than there are open sessions, so that one waits for a new one.
 async fn new_session_waits_longer_for_a_server_that_answers_others(kind: Kind) {
     let proxy = Proxy::to(kind.engine().address());
     let database = TestDatabase::new(kind).through(proxy.address());
-    let database = database.open_limited(|limits| limits.max_connections = 2);
-    let database = database.await;
-    let read = async || database.read().await.map(drop);
-    let first = database.read().await.unwrap();
+    let database = database
+        .open_limited(|limits| limits.max_connections = CONNECTIONS)
+        .await;
+    let open = join_all((1..CONNECTIONS).map(|_| database.read())).await;
     proxy.stall_new();
     let began = Instant::now();
-    let (second, ()) = tokio::join!(read(), async {
-        drop(first);
+    let reads = async || {
         while began.elapsed() < SERVER_RETURNS + Duration::from_secs(1) {
-            read().await.unwrap();
+            database.read().await.unwrap();
+            pause().await;
         }
         proxy.resume();
-    });
-    second.unwrap();
+    };
+    let callers = join_all((0..CONNECTIONS).map(|_| reads()));
+    tokio::join!(callers, async { drop(open) });
     database.close().await;
 }
 
