@@ -166,8 +166,6 @@ pub(super) struct Opener<D> {
     driver: D,
     replacement: Arc<SessionReplacement>,
     max_lifetime: Option<Duration>,
-    /// Longest time for one session of a server that does not answer.
-    longest: Duration,
     /// Longest time for one session of a server that answers others.
     connect_timeout: Duration,
     /// The sessions whose connections are open, and the tasks that end them.
@@ -186,7 +184,6 @@ impl<D: Driver> Opener<D> {
             driver,
             replacement: Arc::clone(replacement),
             max_lifetime: limits.max_lifetime,
-            longest: LONGEST_OUTAGE.min(limits.connect_timeout),
             connect_timeout: limits.connect_timeout,
             open: TaskTracker::new(),
             outage,
@@ -196,7 +193,7 @@ impl<D: Driver> Opener<D> {
     /// Longest time until a session is opened, or an error says why not, unless the server answers
     /// others.
     pub(super) fn longest(&self) -> Duration {
-        self.longest
+        LONGEST_OUTAGE.min(self.connect_timeout)
     }
 
     pub(super) fn is_away(&self) -> bool {
@@ -204,7 +201,7 @@ impl<D: Driver> Opener<D> {
     }
 
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
-        let Some(longest) = self.outage.patience(self.longest) else {
+        let Some(longest) = self.outage.patience(self.longest()) else {
             return Err(self.unreachable());
         };
         let connecting = (|| self.connect_once())
@@ -213,11 +210,11 @@ impl<D: Driver> Opener<D> {
         let mut connecting = pin!(connecting);
         let began = Instant::now();
         loop {
-            if let Ok(connected) = timeout(self.longest, &mut connecting).await {
+            if let Ok(connected) = timeout(self.longest(), &mut connecting).await {
                 return connected;
             }
             // Where other sessions are answered, the server is there, and slow to begin one.
-            let is_slow = self.outage.has_answered_within(self.longest);
+            let is_slow = self.outage.has_answered_within(self.longest());
             if !is_slow || began.elapsed() >= self.connect_timeout {
                 let error = self.unreachable();
                 self.outage.note(&error);
@@ -240,8 +237,9 @@ impl<D: Driver> Opener<D> {
     pub(super) fn unreachable(&self) -> SqlError {
         let reason = self.outage.reason();
         timed_out(
-            reason
-                .unwrap_or_else(|| format!("the server did not answer within {:?}", self.longest)),
+            reason.unwrap_or_else(|| {
+                format!("the server did not answer within {:?}", self.longest())
+            }),
         )
     }
 
