@@ -102,7 +102,8 @@ fn list(ids: &[KeyId]) -> String {
         .join(", ")
 }
 
-/// The id of a pair of keys, which a signature names. Printed as minisign prints it.
+/// The id of a pair of keys, which a signature names. Printed as minisign prints it: without
+/// leading zeros.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeyId([u8; 8]);
 
@@ -121,7 +122,7 @@ impl KeyId {
 
 impl std::fmt::Display for KeyId {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:016X}", u64::from_le_bytes(self.0))
+        write!(f, "{:X}", u64::from_le_bytes(self.0))
     }
 }
 

@@ -156,12 +156,9 @@ fn only_a_trusted_key_of_this_name_is_accepted() {
 
 #[test]
 fn key_id_is_printed_as_minisign_prints_it() {
-    let pair = pair();
-    let text = pair.pk.to_box().unwrap().into_string();
-    assert!(
-        text.contains(&KeyId::of_key(&pair.pk).to_string()),
-        "{text}"
-    );
+    // Of a key whose comment is `minisign public key 3E637ADE04A76DD`.
+    let id = KeyId([0xdd, 0x76, 0x4a, 0xe0, 0xad, 0x37, 0xe6, 0x03]);
+    assert_eq!(id.to_string(), "3E637ADE04A76DD");
 }
 
 #[test]
