@@ -214,11 +214,15 @@ impl<D: Driver> Opener<D> {
                 return connected;
             }
             // Where other sessions are answered, the server is there, and slow to begin one.
-            let is_slow = self.outage.has_answered_within(self.longest());
-            if !is_slow || began.elapsed() >= self.connect_timeout {
+            if !self.outage.has_answered_within(self.longest()) {
                 let error = self.unreachable();
                 self.outage.note(&error);
                 return Err(error);
+            }
+            if began.elapsed() >= self.connect_timeout {
+                let limit = self.connect_timeout;
+                let reason = format!("the server began no session within {limit:?}");
+                return Err(timed_out(reason));
             }
         }
     }

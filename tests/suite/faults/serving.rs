@@ -10,9 +10,10 @@ use crate::api::actual_lrps::{CRASH, START, crash, start};
 use crate::api::lrp;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::host::{Host, Installation};
+use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
+use crate::harness::pause;
 use crate::harness::proxy::Proxy;
-use crate::harness::{modules, pause};
 use crate::tasks::desire_request;
 
 type Lifecycle = proto::DesiredLrpLifecycleResponse;
@@ -34,7 +35,7 @@ impl Serving {
     async fn on(database: TestDatabase) -> Self {
         let installation = Installation::on(database.clone(), &modules::modules())
             .set("max_open_database_connections", CONNECTIONS)
-            .set("db_connection_timeout", "2s")
+            .set("db_connection_timeout", "10s")
             .set("lock_ttl", "600s");
         let host = installation.serve();
         let serving = Self {
@@ -143,6 +144,44 @@ async fn new_session_waits_longer_for_a_server_that_answers_others(kind: Kind) {
     };
     let callers = join_all((0..CONNECTIONS).map(|_| reads()));
     tokio::join!(callers, async { drop(open) });
+    database.close().await;
+}
+
+on_one_server!(
+    session_that_does_not_begin_is_no_outage_of_a_server_that_answers_others,
+    mariadb
+);
+/// Method: as above, but the new session never begins.
+async fn session_that_does_not_begin_is_no_outage_of_a_server_that_answers_others() {
+    let proxy = Proxy::to(Kind::Mariadb.engine().address());
+    let database = TestDatabase::new(Kind::Mariadb).through(proxy.address());
+    let database = database
+        .open_limited(|limits| {
+            limits.max_connections = CONNECTIONS;
+            limits.connect_timeout = SERVER_RETURNS;
+        })
+        .await;
+    let open = join_all((1..CONNECTIONS).map(|_| database.read())).await;
+    proxy.stall_new();
+    let began = Instant::now();
+    let reads = async || {
+        while began.elapsed() < SERVER_RETURNS + Duration::from_secs(1) {
+            if let Err(error) = database.read().await {
+                return Some(chain(&error));
+            }
+            pause().await;
+        }
+        None
+    };
+    let callers = join_all((0..CONNECTIONS).map(|_| reads()));
+    let (errors, ()) = tokio::join!(callers, async { drop(open) });
+    let errors: Vec<_> = errors.into_iter().flatten().collect();
+    let is_expected = |error: &String| error.contains("the server began no session within 5s");
+    assert!(
+        !errors.is_empty() && errors.iter().all(is_expected),
+        "{errors:?}"
+    );
+    proxy.resume();
     database.close().await;
 }
 
