@@ -34,7 +34,7 @@ use serde::Serialize;
 use crate::clock::Clock;
 use crate::lock::fence::FenceError;
 
-pub use rotation::{Rotated, begin, check, rotate, survey};
+pub use rotation::{Rotated, begin, check, rotate, rotate_all, survey};
 pub use sample::{WrongKey, wrong_keys};
 #[cfg(test)]
 pub use status::RotationStatus;

@@ -63,7 +63,7 @@ pub mod http {
 pub mod keys {
     pub use crate::keys::{
         KeysError, LabelCounts, Rotated, RotationContext, SealedScope, SealedTable, begin, check,
-        rotate, status, verify,
+        rotate, rotate_all, status, verify,
     };
     pub use bbs_units::KeyColumn;
 }

@@ -42,8 +42,9 @@ enum KeysAction {
     /// key opens a sample of them, and which of those that are not under the active key do not
     /// open. May run beside a serving host.
     Status(ShownArgs),
-    /// Re-seal everything under the active key now, without serving. Refuses to run while a host
-    /// holds the lock: that host does it in the background.
+    /// Re-seal everything under the active key now, without serving: also what a rotation by
+    /// Diego's BBS left under another key, which a host that finds the active key's label does not
+    /// look for. Refuses to run while a host holds the lock: that host does it in the background.
     Rotate(Rotation),
     /// Prove by a full scan that a key is unused. Succeeds only then: the key may be removed from
     /// the configuration. May run beside a serving host.
@@ -178,7 +179,7 @@ async fn survey(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
 
 async fn rotate_shown(prepared: &Prepared, fence: &Fence) -> anyhow::Result<Rotated> {
     let _admin = prepared.open_admin(None).await;
-    Ok(progress::shown(&prepared.progress, prepared.rotate(fence)).await?)
+    Ok(progress::shown(&prepared.progress, prepared.rotate_all(fence)).await?)
 }
 
 fn report(prepared: &Prepared, rotated: &Rotated, form: OutputForm) -> anyhow::Result<()> {

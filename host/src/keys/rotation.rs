@@ -22,7 +22,8 @@ const MOST_IDLE_PASSES: u32 = 10;
 /// The result of a rotation.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rotated {
-    /// Whether a rotation was due: the database did not have the label of the active key.
+    /// Whether a rotation was due: the database did not have the label of the active key, or
+    /// [`rotate_all`] found rows under others.
     pub was_due: bool,
     /// Rows rewritten.
     pub rewritten: u64,
@@ -104,17 +105,26 @@ async fn known_label(tx: &mut Transaction, keyring: &Keyring) -> Result<Option<S
 /// If the label in the database is not in the keyring, the database fails, or this host is no
 /// longer the master.
 pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, KeysError> {
+    let mut tx = context.database.read().await?;
+    let label = known_label(&mut tx, &context.keyring).await?;
+    drop(tx);
+    let is_due = label.as_deref() != Some(context.keyring.active_label());
+    if is_due {
+        withdraw_label(context, fence).await?;
+    }
+    Ok(is_due)
+}
+
+/// Deletes the label and records the rotation, unless the database has no place for them.
+async fn withdraw_label(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
     let active = context.keyring.active_label();
     let mut tx = context.database.read().await?;
-    if known_label(&mut tx, &context.keyring).await?.as_deref() == Some(active) {
-        return Ok(false);
-    }
     let fresh = !schema::exists(&mut tx, "configurations")
         .await
         .about("configurations")?;
     drop(tx);
     if fresh {
-        return Ok(true);
+        return Ok(());
     }
     create_tables(context, fence).await?;
     let mut tx = fence.begin().await?;
@@ -136,14 +146,17 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
         moved_at_ns: now_ns,
         rewritten: 0,
     });
-    underway.labels.extend(label);
-    underway.labels.insert(active.to_owned());
+    // Not only that of the database: texts may be under any other, too, if a rotation of Diego's was
+    // interrupted or left rows out.
+    underway
+        .labels
+        .extend(context.keyring.labels().map(str::to_owned));
     state::write_underway(&mut tx, &underway).await?;
     state::delete_label(&mut tx).await?;
     fault::point(fault::BEFORE_ROTATION);
     tx.commit().await.about("the encryption key label")?;
     fault::point(fault::AFTER_ROTATION_BEGIN);
-    Ok(true)
+    Ok(())
 }
 
 async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
@@ -221,7 +234,22 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
     }
 }
 
-/// The result that a rotation would have now. Opens everything that is not under the active key,
+/// As [`rotate`], also where the database has the label of the active key but rows are under others.
+/// Diego's rotation writes the label although it leaves out the rows that it cannot decode, and
+/// instances without one of their texts. Counts all rows, so it is for a command and not for a
+/// start.
+///
+/// # Errors
+/// As [`rotate`].
+pub async fn rotate_all(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
+    let active = context.keyring.active_label();
+    if count::stale(&context.database, &context.scope, active).await? > 0 {
+        withdraw_label(context, fence).await?;
+    }
+    rotate(context, fence).await
+}
+
+/// The result that [`rotate_all`] would have now. Opens everything that is not under the active key,
 /// and writes nothing.
 ///
 /// # Errors
@@ -237,9 +265,9 @@ pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
         unreadable,
         examples,
     } = summary;
-    let was_due = label.as_deref() != Some(context.keyring.active_label());
+    let has_label = label.as_deref() == Some(context.keyring.active_label());
     Ok(Rotated {
-        was_due,
+        was_due: !has_label || rewritten + unreadable > 0,
         rewritten,
         unreadable,
         examples,

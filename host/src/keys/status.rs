@@ -172,12 +172,13 @@ pub async fn verify(
             "{label:?} is the active key of the configuration; make another one active and start the host"
         ));
     }
+    let mut advice = "";
     match label_in_database {
         Some(label_in_database) if label_in_database == label => obstacles.push(format!(
             "everything is sealed under {label:?} according to the database; start a host with another active key, or run \
              `bbs keys rotate`"
         )),
-        Some(_) => {}
+        Some(_) => advice = "; `bbs keys rotate` re-seals them while no host serves",
         None => obstacles.push(
             "the database has no key label, so a rotation is incomplete; `bbs keys status` shows its progress"
                 .to_owned(),
@@ -187,7 +188,7 @@ pub async fn verify(
         match place.under(label) {
             0 => {}
             texts => obstacles.push(format!(
-                "{}: {texts} sealed texts are under {label:?}",
+                "{}: {texts} sealed texts are under {label:?}{advice}",
                 place.place
             )),
         }

@@ -103,11 +103,31 @@ impl Prepared {
         Ok(())
     }
 
-    /// Re-seals everything under the active key. The database must not be between two versions.
+    /// Re-seals everything under the active key, unless the database has its label. The database
+    /// must not be between two versions.
     ///
     /// # Errors
     /// As [`may_rotate`](Self::may_rotate); or if the database fails, or the fence is lost.
     pub async fn rotate(&self, fence: &Fence) -> Result<Rotated, StartupError> {
+        let context = self.checked_rotation().await?;
+        let rotated = keys::rotate(&context, fence).await?;
+        self.log_end_of_rotation(&rotated);
+        Ok(rotated)
+    }
+
+    /// As [`rotate`](Self::rotate), also if the database has the label and rows are under other
+    /// keys. Counts all rows.
+    ///
+    /// # Errors
+    /// As [`rotate`](Self::rotate).
+    pub async fn rotate_all(&self, fence: &Fence) -> Result<Rotated, StartupError> {
+        let context = self.checked_rotation().await?;
+        let rotated = keys::rotate_all(&context, fence).await?;
+        self.log_end_of_rotation(&rotated);
+        Ok(rotated)
+    }
+
+    async fn checked_rotation(&self) -> Result<keys::RotationContext, StartupError> {
         self.may_rotate().await?;
         let active = self.keyring.active_label();
         if let Some(Unfinished { labels, rewritten }) = self.unfinished_rotation().await? {
@@ -116,8 +136,11 @@ impl Prepared {
                 active, ?labels, rewritten, "re-sealing everything under the active key; keep the other keys until it is complete"
             );
         }
-        let context = self.keys_context(self.sealed_as_found().await?);
-        let rotated = keys::rotate(&context, fence).await?;
+        Ok(self.keys_context(self.sealed_as_found().await?))
+    }
+
+    fn log_end_of_rotation(&self, rotated: &Rotated) {
+        let active = self.keyring.active_label();
         if rotated.unreadable > 0 {
             tracing::error!(
                 active,
@@ -134,10 +157,9 @@ impl Prepared {
                 "everything is sealed under the active key"
             );
         }
-        Ok(rotated)
     }
 
-    /// The result that a rotation would have now. Reads everything that is not under the active
+    /// The result that [`rotate_all`](Self::rotate_all) would have now. Reads everything that is not under the active
     /// key, and writes nothing.
     ///
     /// # Errors

@@ -131,7 +131,9 @@ async fn verify_requires_a_clean_scan_and_the_label(kind: Kind) {
     case.insert("late", 0, &seal(OLD, b"x"), None).await;
     assert_eq!(
         verify(OLD).await,
-        ["things: 1 sealed texts are under \"Key-2024\""]
+        [
+            "things: 1 sealed texts are under \"Key-2024\"; `bbs keys rotate` re-seals them while no host serves"
+        ]
     );
     execute(
         &case.database,

@@ -255,6 +255,58 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
     );
 }
 
+on_each_database!(rows_that_diegos_rotation_left_out_are_re_sealed_by_the_command);
+/// Method: the database has the label of the new key, as after a rotation by Diego's BBS, which
+/// left out all rows.
+async fn rows_that_diegos_rotation_left_out_are_re_sealed_by_the_command(kind: Kind) {
+    let installation = with_a_new_key(kind).await;
+    let database = installation.database.open().await;
+    let label =
+        format!("UPDATE configurations SET value = '{AFTER}' WHERE id = 'encryption_key_label'");
+    execute(&database, &label).await;
+    database.close().await;
+    let host = installation.serve();
+    answers_as_diego_did(host.address).await;
+    assert!(host.terminate().success());
+    let status = installation.succeed(&["keys", "status"]);
+    assert!(
+        status.contains("texts are under key-2024, which no serving host re-seals"),
+        "{status}"
+    );
+    let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
+    assert!(
+        !refused.status.success() && text(&refused).contains("`bbs keys rotate` re-seals them"),
+        "{}",
+        text(&refused)
+    );
+
+    let mut killed = installation.command(&["keys", "rotate"]);
+    killed.env("BBS_FAULT", "after-rotation-batch:1");
+    assert!(!killed.output().unwrap().status.success());
+    let without = only(installation, AFTER, "another passphrase");
+    let refused = without.run(&["serve"]);
+    assert!(
+        text(&refused).contains("still under the key \"key-2024\""),
+        "{}",
+        text(&refused)
+    );
+
+    let both = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
+    let installation = without.set("encryption_keys", both);
+    let done = installation.succeed(&["keys", "rotate"]);
+    assert!(
+        done.contains("Everything is sealed under \"key-2026\""),
+        "{done}"
+    );
+    assert!(
+        installation
+            .succeed(&["keys", "rotate"])
+            .contains("Nothing to do")
+    );
+    let installation = only(installation, AFTER, "another passphrase");
+    answers_as_diego_did(installation.serve().address).await;
+}
+
 on_each_database!(host_killed_during_rotation_requires_the_old_key_and_completes_it);
 async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind: Kind) {
     let installation = with_a_new_key(kind).await;

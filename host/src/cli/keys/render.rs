@@ -126,6 +126,15 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
             ),
         };
     }
+    let in_use = keys_in_use(status);
+    if !in_use.is_empty() {
+        return format!(
+            "texts are under {}, which no serving host re-seals, since the database has the label of {}. Run\n           \
+             `bbs keys rotate` while none serves.",
+            joined(in_use),
+            status.active
+        );
+    }
     let others: Vec<_> = status
         .known
         .iter()
