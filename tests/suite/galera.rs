@@ -1,7 +1,6 @@
 //! A host on a Galera cluster: connections are distributed over the nodes, and nodes crash and
 //! rejoin.
 
-use std::process::Stdio;
 use std::sync::Arc;
 
 use bbs::testing::database::sql;
@@ -10,8 +9,8 @@ use bbs::testing::migrate::fault;
 use tokio::sync::watch;
 
 use super::crash::{OLDEST, SHARE, command, inspect, migrate_to_newest, run};
-use super::faults::{signal, stops};
-use crate::harness::database::{IDLE_LIMIT_S, Kind, TestDatabase, execute, texts};
+use super::faults::{frozen_at, signal};
+use crate::harness::database::{Kind, TestDatabase, execute, texts};
 use crate::harness::fixture;
 use crate::harness::galera::Cluster;
 use crate::harness::host::Installation;
@@ -245,20 +244,12 @@ async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another()
         fault::BEFORE_CUT_OVER_COMMIT,
         fault::AFTER_CUT_OVER,
     ] {
-        let database = at_newest(&cluster).await;
-        let mut frozen = command("down", OLDEST, &database.through(cluster.node(2)));
-        frozen
-            .env("BBS_FAULT", format!("stop:{point}"))
-            .env(IDLE_LIMIT_S, "1");
-        let mut frozen = frozen
-            .stdout(Stdio::null())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        assert!(
-            stops(&mut frozen),
-            "{point}: the migration does not reach this point"
-        );
+        let (database, frozen) = frozen_at(
+            point,
+            async || at_newest(&cluster).await,
+            |database| database.through(cluster.node(2)),
+        )
+        .await;
         assert!(
             !run("down", OLDEST, &database.through(cluster.node(1)), None),
             "{point}"

@@ -364,7 +364,7 @@ async fn master_replaced_during_rotation_stops_and_its_successor_completes_it(ki
     let case = RotationTest::new(kind, 300).await;
     let context = case.context();
     // The first batch is written, and the throttle delays the next one.
-    context.throttle.limit(Some(400));
+    context.throttle.limit(Some(20));
     let halfway = async {
         while context.progress.snapshot().done == 0 {
             tokio::task::yield_now().await;

@@ -13,15 +13,15 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::ports::free_address;
 
-/// The shortest TTL that a configuration may have, and long enough for a busy machine to renew in
-/// time.
-const TTL: &str = "2s";
+/// For tests that wait until a lock is lost.
+pub(crate) const SHORT_TTL: &str = "2s";
+/// For tests that wait until a lock is renewed, and fail if it is lost.
+pub(crate) const RENEWED_TTL: &str = "6s";
 
 pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {
     let installation = Installation::on(database.clone(), &modules::modules());
     installation
         .set("uuid", name)
-        .set("lock_ttl", TTL)
         .set("lock_retry_interval", "100ms")
 }
 
@@ -70,7 +70,7 @@ async fn domains(address: SocketAddr) -> Vec<String> {
 on_each_server!(master_frozen_beyond_its_lease_writes_nothing);
 async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
     let database = TestDatabase::new(kind);
-    let one = host(&database, "one");
+    let one = host(&database, "one").set("lock_ttl", SHORT_TTL);
     let other = host(&database, "other");
     let frozen = one.serve();
     upsert_domain(frozen.address, "before").await.unwrap();
@@ -179,7 +179,7 @@ async fn lost_lease_ends_the_host(kind: Kind) {
             "unknown-owner",
         ),
     ] {
-        let host = host(&database, "one").serve();
+        let host = host(&database, "one").set("lock_ttl", RENEWED_TTL).serve();
         execute(&opened, statement).await;
         let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end())
             .await

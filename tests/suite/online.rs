@@ -394,10 +394,12 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
     let (installation, before, _) = migrated_down(TestDatabase::on(kind, server.address())).await;
+    let installation = installation.set("migration_units_per_second", 1);
     let mut host = installation.serve();
     let other = installation.database.open().await;
     let mut holding = other.write().await.unwrap();
     hold_residue(kind, &mut holding).await;
+    installation.succeed(&["migrate", "rate", "none"]);
     let began = Instant::now();
     while !host
         .output()

@@ -438,7 +438,7 @@ async fn reload_changes_nothing_if_anything_is_wrong() {
 #[tokio::test(flavor = "multi_thread")]
 async fn other_migrations_wait_for_the_one_in_progress_and_translators_do_not() {
     let mut reloading = Reloading::start(Kind::Sqlite).await;
-    reloading.installation.succeed(&["migrate", "rate", "20/s"]);
+    reloading.installation.succeed(&["migrate", "rate", "1/s"]);
     reloading.packages.install("colours", &migration_add_on());
     assert!(reloading.reloaded().await.contains("has begun"));
     reloading.packages.remove("colours");

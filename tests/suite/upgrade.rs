@@ -26,8 +26,6 @@ const NEWER: u64 = 1_795_000_200;
 const OLDEST: u64 = 1_471_030_898;
 /// Units per partial run, fewer than the fixture has.
 const PART: &str = "100";
-/// BOSH's default. Servers end transactions that are idle for half of it.
-const LOCK_TTL: &str = "15s";
 /// The exit code of a partial run.
 const INCOMPLETE: i32 = 3;
 
@@ -46,8 +44,7 @@ impl Releases {
     async fn with_modules(kind: Kind, newer: &Path) -> Self {
         let database = TestDatabase::new(kind);
         fixture::write_to(&database).await;
-        let install =
-            |modules: &Path| Installation::on(database.clone(), modules).set("lock_ttl", LOCK_TTL);
+        let install = |modules: &Path| Installation::on(database.clone(), modules);
         Self {
             older: install(&modules::modules()),
             newer: install(newer),

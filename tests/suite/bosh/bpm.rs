@@ -443,8 +443,9 @@ async fn host_with_a_wrong_passphrase_is_never_healthy() {
     .expect("the host is stopped");
     let mut host = world.begin();
     let mut answers = 0;
+    let client = crate::harness::http_client();
     while !host.has_ended() {
-        if let Ok(answer) = reqwest::get(format!("http://{health}/ping")).await {
+        if let Ok(answer) = client.get(format!("http://{health}/ping")).send().await {
             assert_eq!(answer.status().as_u16(), 503);
             answers += 1;
         }

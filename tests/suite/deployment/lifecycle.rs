@@ -237,7 +237,7 @@ async fn standby_is_healthy_does_not_log_started_and_ends_with_0() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn lost_lock_ends_the_host_with_1() {
-    let deployment = Deployment::new(Kind::Sqlite).set("lock_ttl", "2s");
+    let deployment = Deployment::new(Kind::Sqlite).set("lock_ttl", "6s");
     let host = deployment.serve().await;
     deployment.locket.grant_to("another");
     let (code, output) = end(host).await;

@@ -32,12 +32,13 @@ use beside::{Beside, DEFINED, RUNNING, assert_changes_are_published};
 
 const ROUNDS: u64 = 6;
 const CALLS: u64 = 20;
-/// After a fault, exactly one host serves within this time: the lifetime of the lock, which is 5 s
-/// here, and a start.
-const LONGEST_GAP: Duration = Duration::from_secs(10);
-/// The longest that an acknowledged call may have taken: three attempts that wait for half of the
-/// lifetime of the lock, and for the server to come back between them.
-const LONGEST_CALL: Duration = Duration::from_secs(20);
+/// The lifetime of the lock, which passes in each round in which a host is killed.
+const LOCK_TTL: &str = "5s";
+/// Bound of an acknowledged call: three attempts that wait for half of the lifetime of the lock, and
+/// for the server to come back between them, on a machine that is busy.
+const LONGEST_CALL: Duration = Duration::from_secs(60);
+/// A server that is away for longer than this may fail the calls that wait for it.
+const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
 
 #[derive(Debug, Clone, Copy)]
 enum RoundFault {
@@ -151,13 +152,19 @@ async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kin
     // Fewer losses than attempts of a call, since one call may meet all of them.
     block_in_place(|| database.end_sessions());
     load.calls(CALLS).await;
+    let began = Instant::now();
     block_in_place(|| engine.restart());
+    let was_long = began.elapsed() > LONGEST_OUTAGE;
     load.calls(5 * CALLS).await;
     let (report, model) = load.stop().await;
-    let unexplained = report
-        .notes
-        .iter()
-        .find(|note| !note.contains("unknown whether the change was committed"));
+    let is_explained = |note: &str| {
+        note.contains("unknown whether the change was committed")
+            || was_long
+                && ["refused", "did not answer"]
+                    .iter()
+                    .any(|part| note.contains(part))
+    };
+    let unexplained = report.notes.iter().find(|note| !is_explained(note));
     assert_eq!((unexplained, report.differences), (None, 0), "{report}");
     assert_eq!(
         model.differences(&everything(&caller).await.expect("the list succeeds")),
@@ -188,7 +195,8 @@ impl HostPair {
         let places = [(); 2].map(|()| {
             let address = free_address();
             let installation =
-                Installation::on(database.through(proxy.address()), &modules::modules());
+                Installation::on(database.through(proxy.address()), &modules::modules())
+                    .set("lock_ttl", LOCK_TTL);
             (
                 installation.set("listen_address", address.to_string()),
                 address,
@@ -286,7 +294,7 @@ impl HostPair {
                 println!("{fault:?}: a host serves after {:?}", began.elapsed());
                 return;
             }
-            assert!(began.elapsed() < LONGEST_GAP, "{fault:?}: no host serves");
+            assert!(began.elapsed() < PATIENCE, "{fault:?}: no host serves");
             pause().await;
         }
     }

@@ -3,7 +3,7 @@
 use bbs::testing::migrate::fault::AFTER_BEGIN;
 use serde_json::Value;
 
-use super::{domains, host, standby, upsert_domain};
+use super::{SHORT_TTL, domains, host, standby, upsert_domain};
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
@@ -117,7 +117,7 @@ async fn lock_lost_to_another_owner_or_not_renewed_ends_the_host() {
     let locket = Locket::start();
     let database = TestDatabase::new(Kind::Sqlite);
     let serve = || {
-        let installation = under(&locket, host(&database, "one"));
+        let installation = under(&locket, host(&database, "one")).set("lock_ttl", SHORT_TTL);
         tokio::task::spawn_blocking(move || installation.serve())
     };
     let master = serve().await.unwrap();

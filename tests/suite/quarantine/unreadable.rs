@@ -101,14 +101,13 @@ impl Case {
 
     /// Waits until the host has moved a record into quarantine.
     fn await_quarantine(&mut self, key: &str) {
-        self.host.wait_for_new_line(|line| {
-            line.contains("was moved into quarantine") && line.contains(key)
-        });
+        self.host
+            .wait_for_line(|line| line.contains("was moved into quarantine") && line.contains(key));
     }
 
-    /// Waits until convergence has run twice.
+    /// Waits until convergence has run twice. The first line may be of a pass that began before.
     fn await_convergence(&mut self) {
-        for _ in 0..2 {
+        for _ in 0..3 {
             self.host
                 .wait_for_new_line(|line| line.contains("converging instances"));
         }

@@ -12,7 +12,7 @@ use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
-use crate::lock::{host, standby, upsert_domain};
+use crate::lock::{RENEWED_TTL, SHORT_TTL, host, standby, upsert_domain};
 
 use super::*;
 
@@ -55,6 +55,7 @@ async fn idle_connections_stay_open(kind: Kind) {
     let engine = kind.own_engine_with(&["--wait-timeout=2"]);
     let database = TestDatabase::on(kind, engine.address());
     let host = host(&database, "one")
+        .set("lock_ttl", RENEWED_TTL)
         .set("max_open_database_connections", 8)
         .serve();
     let calls =
@@ -96,7 +97,7 @@ on_each_mysql!(host_keeps_its_lock_while_others_use_all_prepared_statements);
 async fn host_keeps_its_lock_while_others_use_all_prepared_statements(kind: Kind) {
     let engine = kind.own_engine_with(&["--max-prepared-stmt-count=200"]);
     let database = TestDatabase::on(kind, engine.address());
-    let host = host(&database, "one").serve();
+    let host = host(&database, "one").set("lock_ttl", RENEWED_TTL).serve();
     upsert_domain(host.address, "before").await.unwrap();
     let server = format!("mysql://{USER}:{PASSWORD}@{}", engine.address());
     let mut other = MySqlConnection::connect(&format!("{server}/{}", database.name()))
@@ -238,7 +239,9 @@ async fn master_that_gets_no_connection_gives_up_its_lock(kind: Kind) {
     };
     let target = format!("{}:{}", server.host, server.port).parse().unwrap();
     let proxy = Proxy::recognising(target, b"bbs_lease");
-    let host = host(&database.through(proxy.address()), "one").serve();
+    let host = host(&database.through(proxy.address()), "one")
+        .set("lock_ttl", SHORT_TTL)
+        .serve();
     upsert_domain(host.address, "before").await.unwrap();
     proxy.keep_only_recognised();
     let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())

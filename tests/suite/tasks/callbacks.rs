@@ -19,6 +19,7 @@ use super::{
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::trust::Trust;
 use crate::harness::neighbours::{Neighbours, StubReply, StubServer};
+use crate::harness::ports::free_address;
 use crate::harness::server::{NOW_NS, Options, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -279,8 +280,7 @@ on_each_database!(undeliverable_callback_keeps_the_task_until_it_expires);
 async fn undeliverable_callback_keeps_the_task_until_it_expires(kind: Kind) {
     let mut test = CallbackTest::new(kind, LONG, 1000).await;
     let untrusted = StubServer::start(&Trust::new());
-    // The server is dropped at once, so nothing listens on its port.
-    let unreachable = StubServer::start_plain().url();
+    let unreachable = format!("http://{}", free_address());
     let addresses = [
         untrusted.url(),
         unreachable,
