@@ -17,9 +17,9 @@ pub mod fault;
 pub mod filling;
 mod found;
 mod fresh;
+mod history_pair;
 mod job;
 mod layout_sql;
-mod lines;
 mod lock_waits;
 mod look;
 pub mod online;
@@ -52,7 +52,7 @@ use bbs_database::{Database, Dialect, StatementResult};
 use bbs_encryption::Keyring;
 use bbs_lens::Arguments;
 use bbs_lens::layout::history::{LayoutError, LayoutHistory};
-use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::{DataVersion, Manifest};
 use bbs_lens::layout::schema::Table;
 use bbs_lens::transform::Transform;
 use bbs_units::ByteLimits;
@@ -69,9 +69,9 @@ use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 pub use found::found;
+use history_pair::HistoryPair;
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
-use lines::LinePair;
 pub use lock_waits::holders as lock_holders;
 pub use look::{check_way_back, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, table as own_table, tables as own_tables};
@@ -109,6 +109,19 @@ pub struct Context {
     pub now_ns: i64,
     /// Bounds of batches and units.
     pub tuning: Tuning,
+}
+
+impl Context {
+    /// The manifests of the catalog's migrations, oldest first.
+    fn manifests(&self) -> impl Iterator<Item = &Manifest> + Clone {
+        self.migrations.iter().map(|migration| migration.manifest())
+    }
+
+    fn migration(&self, version: DataVersion) -> Option<&Arc<dyn Transform>> {
+        self.migrations
+            .iter()
+            .find(|migration| migration.manifest().version == version)
+    }
 }
 
 impl std::fmt::Debug for Context {
@@ -195,7 +208,7 @@ pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory
 /// A migration does not fit the layout before it, or the database cannot be read.
 pub async fn layouts_that_ran(context: &Context) -> Result<LayoutHistory, MigrateError> {
     Ok(
-        LinePair::declared(context, &mut context.database.read().await?)
+        HistoryPair::declared(context, &mut context.database.read().await?)
             .await?
             .ran,
     )
@@ -212,10 +225,7 @@ pub async fn arguments(
     versions: std::ops::RangeInclusive<DataVersion>,
 ) -> Result<Arguments, MigrateError> {
     let mut tx = fence.begin().await?;
-    let known = context
-        .migrations
-        .iter()
-        .map(|migration| migration.manifest().version);
+    let known = context.manifests().map(|manifest| manifest.version);
     let known = known.filter(|version| versions.contains(version));
     let arguments = state::arguments(&mut tx, known, context.now_ns).await?;
     tx.commit().await.about("bbs_run_arguments")?;
@@ -303,12 +313,12 @@ async fn decided(
 pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
-    let ran = lines::ran(context, &mut reader).await?;
-    let known = state::recorded_line(&mut reader).await?;
+    let ran = history_pair::ran(context, &mut reader).await?;
+    let known = state::recorded_migrations(&mut reader).await?;
     drop(reader);
     if known != ran {
         let mut tx = fence.begin().await?;
-        state::record_line(&mut tx, &ran).await?;
+        state::record_migrations(&mut tx, &ran).await?;
         tx.commit().await.about(own_tables::APPLIED)?;
     }
     let Some(underway) = underway else {
@@ -340,15 +350,15 @@ async fn undo_abandoned(
     underway: &Underway,
 ) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = LinePair::here(context, &mut reader).await?;
+    let histories = HistoryPair::here(context, &mut reader).await?;
     drop(reader);
-    let is_known = lines.have(underway.from, underway.to);
+    let is_known = histories.have(underway.from, underway.to);
     if !is_known || !matches!(underway.phase, Phase::Begun | Phase::Copying) {
         return Ok(());
     }
     let work = Work::new(
         context,
-        lines.way(underway.from, underway.to),
+        histories.way(underway.from, underway.to),
         BTreeSet::new(),
     )?;
     cut_over::undo_ahead(context, fence, &work).await
@@ -362,8 +372,8 @@ async fn begin(
     going_down: bool,
 ) -> Result<Arc<Job>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = LinePair::here(context, &mut reader).await?;
-    let way = lines.way(from, to);
+    let histories = HistoryPair::here(context, &mut reader).await?;
+    let way = histories.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let work = Work::new(context, way, restorable)?;

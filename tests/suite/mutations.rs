@@ -131,7 +131,7 @@ const MUTATIONS: &[FileMutations] = &[
                 "",
             ),
             (
-                "        check_inserted(context, &lines::ran(context, &mut reader).await?, wanted)?;",
+                "        check_inserted(context, &ran, wanted)?;",
                 "",
             ),
         ],

@@ -45,7 +45,7 @@ pub use lock_holders::{end_holders_of_rows, lock_holders};
 pub use row::Row;
 /// The error of a statement.
 pub use sqlx::Error as SqlError;
-pub use statement::{IntoStatement, Sql, of_few_lengths, sql, upsert};
+pub use statement::{IntoStatement, Sql, of_few_lengths, signed, sql, upsert};
 pub use statistics::Statistics;
 pub use transaction::Transaction;
 

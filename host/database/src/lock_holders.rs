@@ -45,9 +45,5 @@ pub async fn end_holders_of_rows(tx: &mut Transaction, table: &str) -> Result<i6
     if tx.dialect() != Dialect::Postgres {
         return Ok(0);
     }
-    Ok(tx
-        .fetch_one(sql(END).bind(table))
-        .await?
-        .integer(0)?
-        .unwrap_or_default())
+    tx.fetch_number(sql(END).bind(table)).await
 }

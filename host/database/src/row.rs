@@ -51,6 +51,14 @@ impl Row {
             .map_err(|fault| SqlError::Decode(fault.into()))
     }
 
+    /// Returns text; an empty one for NULL.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text).
+    pub fn text_or_empty(&self, at: usize) -> Result<&str, SqlError> {
+        Ok(self.text(at)?.unwrap_or_default())
+    }
+
     /// Returns an integer of any width, or a boolean as 0 or 1; `None` for NULL.
     ///
     /// # Errors
@@ -61,6 +69,14 @@ impl Row {
             Self::Postgres(row) => postgres_integer(row, at),
             Self::Mysql(row) => row.try_get_unchecked(at),
         }
+    }
+
+    /// Returns an integer of any width, or a boolean as 0 or 1; 0 for NULL.
+    ///
+    /// # Errors
+    /// As [`integer`](Self::integer).
+    pub fn integer_or_zero(&self, at: usize) -> Result<i64, SqlError> {
+        Ok(self.integer(at)?.unwrap_or_default())
     }
 
     /// Returns whether an integer or boolean differs from 0; `None` for NULL.

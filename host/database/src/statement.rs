@@ -54,6 +54,12 @@ pub struct Sql {
     values: Vec<Value>,
 }
 
+/// A number as databases store it. Versions are timestamps, and counts are of rows, both well below
+/// the range of the sign.
+pub fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
 /// Creates a statement from SQL text; see [`Sql`].
 pub fn sql(text: impl Into<Cow<'static, str>>) -> Sql {
     Sql {

@@ -297,6 +297,15 @@ impl Transaction {
             .ok_or(SqlError::RowNotFound)
     }
 
+    /// Returns the number that a query computes, in the first column of its row; 0 for NULL.
+    ///
+    /// # Errors
+    /// As [`fetch_one`](Self::fetch_one); if the value is not an integer.
+    pub async fn fetch_number(&mut self, statement: impl IntoStatement) -> Result<i64, SqlError> {
+        let row = self.fetch_one(statement).await?;
+        row.integer_or_zero(0)
+    }
+
     /// Commits. Completes even if the caller is cancelled.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 //! rows as columns. No I/O. The records of the contract with modules are those of `bbs-contract`.
 
 pub mod history;
-pub mod line;
+pub mod migration_set;
 pub mod schema;
 
 pub use bbs_contract::{columns, manifest, values};

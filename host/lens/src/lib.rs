@@ -265,7 +265,7 @@ impl Lens {
     /// saves of records on its way up would have to be saved anew.
     ///
     /// # Panics
-    /// If the lines of the way do not have both versions.
+    /// If the histories of the way do not have both versions.
     pub fn new(
         way: Way<'_>,
         migrations: &[Arc<dyn Transform>],
@@ -616,7 +616,7 @@ fn steps_on(way: Way<'_>, migrations: &[Arc<dyn Transform>], at: &Cell<DataVersi
         let migration = migrations
             .iter()
             .find(|migration| migration.manifest().version == leg.version);
-        let migration = migration.expect("the lines of a way are of these migrations");
+        let migration = migration.expect("the histories of a way are of these migrations");
         let (lower, upper) = way.sides(*leg);
         let [changes, back] = [leg.direction, leg.direction.opposite()]
             .map(|direction| directed_changes(lower, migration.manifest(), direction));

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use bbs_lens::layout::line::Line;
+use bbs_lens::layout::migration_set::MigrationSet;
 
 use super::catalog::{
     self, CATALOG_FILE, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature,
@@ -120,7 +120,7 @@ fn add_to(
     } else {
         CatalogContent::default()
     };
-    let base_line = Catalog::line_of(base).map_err(AddError::Before)?;
+    let base_migrations = Catalog::migrations_of(base).map_err(AddError::Before)?;
     let mut result = Added {
         added: Vec::new(),
         present: Vec::new(),
@@ -128,12 +128,12 @@ fn add_to(
         insertions: Insertions::default(),
         signature: PreviousSignature::Unaffected,
     };
-    let new = place_candidates(files, into, &base_line, sandbox, &mut result)?;
+    let new = place_candidates(files, into, &base_migrations, sandbox, &mut result)?;
     if new.is_empty() {
         return Ok(result);
     }
-    let all_before = placement::union(&base_line, &placement::line_of(&before.entries));
-    let all_after = placement::union(&base_line, &placement::line_of(&result.entries));
+    let all_before = placement::union(&base_migrations, &placement::migrations_of(&before.entries));
+    let all_after = placement::union(&base_migrations, &placement::migrations_of(&result.entries));
     result.insertions = Insertions::between(&all_before, &all_after);
     let after = CatalogContent {
         entries: result.entries.clone(),
@@ -158,7 +158,7 @@ fn add_to(
 fn place_candidates(
     files: &[PathBuf],
     into: &Path,
-    base_line: &Line,
+    base_migrations: &MigrationSet,
     sandbox: &Arc<Sandbox>,
     result: &mut Added,
 ) -> Result<Vec<Candidate>, AddError> {
@@ -177,7 +177,7 @@ fn place_candidates(
         let merged = placement::merge(
             std::mem::take(&mut result.entries),
             [candidate.entry.clone()].into_iter(),
-            base_line,
+            base_migrations,
         );
         result.entries = merged.map_err(|source| AddError::BelowFirst {
             file: candidate.file.clone(),

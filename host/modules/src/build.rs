@@ -186,17 +186,17 @@ pub fn build(
     };
     std::fs::create_dir_all(into).map_err(failed)?;
     let before = content_before(into, base, *others)?;
-    let base_line = Catalog::line_of(base)?;
+    let base_migrations = Catalog::migrations_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
     let entries = match others {
         Others::Keep => placement::merge(
             before.entries.clone(),
             built.iter().map(|built| built.entry.clone()),
-            &base_line,
+            &base_migrations,
         )?,
         Others::Drop => placement::chain(
             built.iter().map(|built| built.entry.clone()).collect(),
-            &base_line,
+            &base_migrations,
         ),
     };
     if !replace {
@@ -218,8 +218,8 @@ pub fn build(
     {
         std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
     }
-    let all_before = placement::union(&base_line, &placement::line_of(&before.entries));
-    let all_after = placement::union(&base_line, &placement::line_of(&entries));
+    let all_before = placement::union(&base_migrations, &placement::migrations_of(&before.entries));
+    let all_after = placement::union(&base_migrations, &placement::migrations_of(&entries));
     let insertions = Insertions::between(&all_before, &all_after);
     Ok(BuiltFolder {
         entries,

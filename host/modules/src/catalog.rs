@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use bbs_lens::check_composition;
 use bbs_lens::layout::history::LayoutHistory;
-use bbs_lens::layout::line::Line;
+use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::transform::Transform;
 
 use self::merge::{ListedCatalog, ListedModule};
@@ -41,7 +41,7 @@ pub struct Catalog {
     folders: usize,
     migrations: Vec<Arc<MigrationModule>>,
     translators: Vec<Arc<TranslatorModule>>,
-    line: LayoutHistory,
+    history: LayoutHistory,
     serials: BTreeMap<String, u64>,
     releases: ReleaseDigests,
 }
@@ -153,20 +153,20 @@ impl Catalog {
                 Module::Translator(module) => translators.push(module),
             }
         }
-        let line = LayoutHistory::new(migrations.iter().map(|module| module.manifest()))?;
+        let history = LayoutHistory::new(migrations.iter().map(|module| module.manifest()))?;
         for module in &migrations[reused..] {
-            module.expect(definitions::columns(&line, module.manifest()));
+            module.expect(definitions::columns(&history, module.manifest()));
         }
         let transforms: Vec<_> = migrations
             .iter()
             .map(|module| Arc::clone(module) as Arc<dyn Transform>)
             .collect();
-        check_composition(&line, &transforms)?;
+        check_composition(&history, &transforms)?;
         Ok(Self {
             folders: folders.len(),
             migrations,
             translators,
-            line,
+            history,
             serials,
             releases,
         })
@@ -224,7 +224,7 @@ impl Catalog {
     ///
     /// # Errors
     /// As [`Catalog::entries`].
-    pub(super) fn line_of(folders: &[PathBuf]) -> Result<Line, CatalogError> {
+    pub(super) fn migrations_of(folders: &[PathBuf]) -> Result<MigrationSet, CatalogError> {
         let entries = Self::merged_entries(folders)?;
         Ok(entries
             .into_iter()
@@ -262,7 +262,7 @@ impl Catalog {
 
     /// The layout history: the layout at every version of the folder's migrations.
     pub fn layout_history(&self) -> &LayoutHistory {
-        &self.line
+        &self.history
     }
 
     /// The serials of the catalogs whose signature was verified, by name.

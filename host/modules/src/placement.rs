@@ -4,8 +4,8 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::migration_set::MigrationSet;
 use serde::Serialize;
 
 use super::catalog::{self, Catalog, CatalogEntry, CatalogError, CatalogPosition};
@@ -47,9 +47,12 @@ impl Insertions {
     /// # Errors
     /// As [`Catalog::entries`].
     pub fn of_add_on(folder: &Path, base: &[PathBuf]) -> Result<Self, CatalogError> {
-        let base_line = Catalog::line_of(base)?;
-        let own = line_of(&Catalog::entries(folder, base)?);
-        Ok(Self::between(&base_line, &union(&base_line, &own)))
+        let base_migrations = Catalog::migrations_of(base)?;
+        let own = migrations_of(&Catalog::entries(folder, base)?);
+        Ok(Self::between(
+            &base_migrations,
+            &union(&base_migrations, &own),
+        ))
     }
 
     /// The migrations below which a version was inserted.
@@ -61,7 +64,7 @@ impl Insertions {
     }
 
     /// The insertions among the versions `after` that are not in `before`.
-    pub(super) fn between(before: &Line, after: &Line) -> Self {
+    pub(super) fn between(before: &MigrationSet, after: &MigrationSet) -> Self {
         let below = |version| before.versions().filter(|other| *other > version).collect();
         let migrations: Vec<_> = before
             .inserted(after)
@@ -88,9 +91,12 @@ impl Insertions {
 pub(super) fn merge(
     before: Vec<CatalogEntry>,
     added: impl Iterator<Item = CatalogEntry>,
-    base: &Line,
+    base: &MigrationSet,
 ) -> Result<Vec<CatalogEntry>, BelowFirst> {
-    let first = line_of(&before).versions().chain(base.versions()).min();
+    let first = migrations_of(&before)
+        .versions()
+        .chain(base.versions())
+        .min();
     let mut entries = before;
     for entry in added {
         if let Some(same) = entries
@@ -112,21 +118,21 @@ pub(super) fn merge(
 }
 
 /// The versions of the migrations in a catalog.
-pub(super) fn line_of(entries: &[CatalogEntry]) -> Line {
+pub(super) fn migrations_of(entries: &[CatalogEntry]) -> MigrationSet {
     entries
         .iter()
         .filter_map(|entry| entry.position.data_version())
         .collect()
 }
 
-/// The versions of two lines.
-pub(super) fn union(one: &Line, other: &Line) -> Line {
+/// The migrations of two sets.
+pub(super) fn union(one: &MigrationSet, other: &MigrationSet) -> MigrationSet {
     one.versions().chain(other.versions()).collect()
 }
 
 /// Records in each migration the version that it follows: of the migration before it, or of one of
 /// `base` in between.
-pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: &Line) -> Vec<CatalogEntry> {
+pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: &MigrationSet) -> Vec<CatalogEntry> {
     let mut before = None;
     for entry in &mut entries {
         if let CatalogPosition::Migration { version, follows } = &mut entry.position {

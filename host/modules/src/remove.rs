@@ -88,7 +88,7 @@ pub fn remove(
     after.entries.retain(|other| *other != entry);
     after.entries = placement::chain(
         after.entries,
-        &Catalog::line_of(base).map_err(RemoveError::Catalog)?,
+        &Catalog::migrations_of(base).map_err(RemoveError::Catalog)?,
     );
     rehearse(folder, base, &after, &[], check_api, sandbox)?;
     let signature = catalog::write(folder, &after).map_err(failed)?;

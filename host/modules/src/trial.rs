@@ -30,14 +30,14 @@ pub struct Trial {
     pub problem: Option<String>,
 }
 
-/// Runs each direction that has a row function. `line` is the layout history of the module's
+/// Runs each direction that has a row function. `history` is the layout history of the module's
 /// catalog.
-pub fn run(module: &MigrationModule, line: &LayoutHistory) -> Vec<Trial> {
+pub fn run(module: &MigrationModule, history: &LayoutHistory) -> Vec<Trial> {
     [Direction::Up, Direction::Down]
         .into_iter()
         .filter(|direction| !module.manifest().accesses(*direction).is_empty())
         .map(|direction| {
-            let batch = batch(module, direction, line);
+            let batch = batch(module, direction, history);
             let trial = Trial { direction, units: UNITS, refused: 0, refusal: None, problem: None };
             match same_answers(module, direction, &batch) {
                 Ok(Outcome { refused, .. }) => {
@@ -101,12 +101,12 @@ fn same_answers(
 
 /// Generates a few rows for most units and none for some; every column cycles through its sample
 /// values.
-fn batch(module: &MigrationModule, direction: Direction, line: &LayoutHistory) -> Batch {
+fn batch(module: &MigrationModule, direction: Direction, history: &LayoutHistory) -> Batch {
     let manifest = module.manifest();
-    let before = line.before(manifest.version);
+    let before = history.before(manifest.version);
     let source = match direction {
         Direction::Up => before,
-        Direction::Down => line
+        Direction::Down => history
             .at(manifest.version)
             .expect("the layout history was built from this manifest"),
     };

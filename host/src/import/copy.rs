@@ -255,8 +255,8 @@ impl Filler<'_> {
                 .from(IMPORT_RUN)
                 .and_where(Expr::col("process_guid").is_in(of_few_lengths(chunk.to_vec())));
             for row in reader.fetch(&select).await.about(IMPORT_RUN)? {
-                let guid = row.text(0).about(IMPORT_RUN)?.unwrap_or_default();
-                let length = row.integer(1).about(IMPORT_RUN)?.unwrap_or_default();
+                let guid = row.text_or_empty(0).about(IMPORT_RUN)?;
+                let length = row.integer_or_zero(1).about(IMPORT_RUN)?;
                 found.insert(guid.to_owned(), length.unsigned_abs());
             }
         }
@@ -442,7 +442,7 @@ impl Filler<'_> {
 
     /// The process guid and the run information of a row of `bbs_import_run`.
     fn run_info(&self, row: &Row) -> Result<(String, Leaf), ImportError> {
-        let guid = row.text(0).about(IMPORT_RUN)?.unwrap_or_default();
+        let guid = row.text_or_empty(0).about(IMPORT_RUN)?;
         let sealed = row.bytes(1).about(IMPORT_RUN)?.unwrap_or_default();
         let opened = self.context.keyring.open(Sealing::Sealed, sealed).ok();
         let Some(value) = opened.and_then(|text| String::from_utf8(text).ok()) else {
@@ -536,12 +536,8 @@ impl Filler<'_> {
                 .expr(Expr::cust("COUNT(*)"))
                 .from(Alias::new(table))
                 .take();
-            let row = reader.fetch_one(&count).await.about(IMPORT)?;
-            let found = row
-                .integer(0)
-                .about(IMPORT)?
-                .unwrap_or_default()
-                .unsigned_abs();
+            let found = reader.fetch_number(&count).await.about(IMPORT)?;
+            let found = found.unsigned_abs();
             let expected = self.rows.get(table.as_str()).copied().unwrap_or_default();
             if found != expected {
                 return Err(ImportError::Rows {

@@ -1,7 +1,6 @@
 //! The import in the database: `bbs_import` has one row, from the first write of an import on.
 
-use bbs_database::{Database, StatementResult, Transaction, schema, sql, upsert};
-use bbs_units::digest::signed;
+use bbs_database::{Database, StatementResult, Transaction, schema, signed, sql, upsert};
 use serde::Serialize;
 
 use super::ImportError;

@@ -75,12 +75,8 @@ pub(super) async fn stale(
     for table in &scope.tables {
         let mut tx = database.read().await?;
         let count = statement::count_stale(tx.dialect(), table, &prefixes);
-        let row = tx.fetch_one(&count).await.about(&table.name)?;
-        stale += row
-            .integer(0)
-            .about(&table.name)?
-            .unwrap_or_default()
-            .unsigned_abs();
+        let rows = tx.fetch_number(&count).await.about(&table.name)?;
+        stale += rows.unsigned_abs();
     }
     Ok(stale)
 }

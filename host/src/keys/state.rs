@@ -4,11 +4,10 @@
 
 use std::collections::BTreeSet;
 
-use bbs_database::{StatementResult, Transaction, schema, sql, upsert};
+use bbs_database::{StatementResult, Transaction, schema, signed, sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{ColumnType, Table};
 use bbs_units::UnitKey;
-use bbs_units::digest::signed;
 use serde::Serialize;
 
 use super::KeysError;
@@ -112,12 +111,8 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationStat
     let Some(row) = tx.fetch_optional(select).await.about(ROTATION)? else {
         return Ok(None);
     };
-    let text = |at: usize| row.text(at).map(Option::unwrap_or_default).about(ROTATION);
-    let number = |at: usize| {
-        row.integer(at)
-            .map(Option::unwrap_or_default)
-            .about(ROTATION)
-    };
+    let text = |at: usize| row.text_or_empty(at).about(ROTATION);
+    let number = |at: usize| row.integer_or_zero(at).about(ROTATION);
     let labels = text(1)?;
     let labels =
         serde_json::from_str(labels).map_err(|source| KeysError::DamagedRotation { source })?;
@@ -186,8 +181,8 @@ pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<TableCursor>, Ke
     let mut cursors = Vec::new();
     for row in tx.fetch(select).await.about(CURSOR)? {
         cursors.push(TableCursor {
-            table: row.text(0).about(CURSOR)?.unwrap_or_default().to_owned(),
-            last_key: row.text(1).about(CURSOR)?.unwrap_or_default().to_owned(),
+            table: row.text_or_empty(0).about(CURSOR)?.to_owned(),
+            last_key: row.text_or_empty(1).about(CURSOR)?.to_owned(),
         });
     }
     Ok(cursors)

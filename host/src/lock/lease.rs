@@ -330,10 +330,10 @@ async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
         .await?;
     row.map(|row| {
         Ok(Claim {
-            owner: row.text(0)?.unwrap_or_default().to_owned(),
-            token: row.integer(1)?.unwrap_or_default(),
-            beat: row.integer(2)?.unwrap_or_default(),
-            ttl_ms: row.integer(3)?.unwrap_or_default(),
+            owner: row.text_or_empty(0)?.to_owned(),
+            token: row.integer_or_zero(1)?,
+            beat: row.integer_or_zero(2)?,
+            ttl_ms: row.integer_or_zero(3)?,
         })
     })
     .transpose()

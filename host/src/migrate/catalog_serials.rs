@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bbs_database::{Database, StatementResult, Transaction, schema, sql, upsert};
+use bbs_database::{Database, StatementResult, Transaction, schema, signed, sql, upsert};
 
 use super::own_tables::{CATALOG_SERIAL, catalog_serial};
 use super::{MigrateError, state};
@@ -28,12 +28,8 @@ async fn read(tx: &mut Transaction) -> Result<BTreeMap<String, u64>, MigrateErro
             .await
             .about(CATALOG_SERIAL)?
         {
-            let name = row
-                .text(0)
-                .about(CATALOG_SERIAL)?
-                .unwrap_or_default()
-                .to_owned();
-            let serial = row.integer(1).about(CATALOG_SERIAL)?.unwrap_or_default();
+            let name = row.text_or_empty(0).about(CATALOG_SERIAL)?.to_owned();
+            let serial = row.integer_or_zero(1).about(CATALOG_SERIAL)?;
             serials.insert(name, serial.unsigned_abs());
         }
     }
@@ -60,7 +56,7 @@ pub async fn remember_catalog_serials(
         let row = upsert(
             CATALOG_SERIAL,
             [("name", (*name).into())],
-            [("serial", state::signed(*serial).into())],
+            [("serial", signed(*serial).into())],
         );
         tx.execute(&row).await.about(CATALOG_SERIAL)?;
     }

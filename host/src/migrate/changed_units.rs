@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bbs_database::{Row, SqlError, StatementResult, Transaction, of_few_lengths};
+use bbs_files::digest::digest_of;
 use bbs_units::UnitKey;
-use bbs_units::digest::digest_of;
 use futures_util::future::BoxFuture;
 use sea_query::{Cond, Expr, ExprTrait, OnConflict, Order, Query};
 use uuid::Uuid;
@@ -130,12 +130,8 @@ pub(super) async fn next(
 }
 
 fn read(row: &Row) -> Result<ChangedUnit, MigrateError> {
-    let text = |at| {
-        row.text(at)
-            .map(Option::unwrap_or_default)
-            .about(CHANGED_UNIT)
-    };
-    let group = row.integer(0).about(CHANGED_UNIT)?.unwrap_or_default();
+    let text = |at| row.text_or_empty(at).about(CHANGED_UNIT);
+    let group = row.integer_or_zero(0).about(CHANGED_UNIT)?;
     let key = text(1)?;
     let damaged = || MigrateError::DamagedChange {
         key: key.to_owned(),

@@ -23,7 +23,7 @@ use uuid::Uuid;
 use super::look::check_ends;
 use super::readable::check_keys;
 use super::state::{self, current_of};
-use super::{Context, LinePair, MigrateError, Work, found, partial_run, residue};
+use super::{Context, HistoryPair, MigrateError, Work, found, partial_run, residue};
 use round_trip::{Loss, RoundTrip};
 
 /// The units that are named for one reason; the others are counted.
@@ -136,9 +136,9 @@ struct CheckedStep {
 pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, MigrateError> {
     let mut reader = context.database.read().await?;
     let from = current_of(&found::read(&mut reader).await?);
-    let lines = LinePair::here(context, &mut reader).await?;
-    check_ends(context, &lines, from, to)?;
-    let way = lines.way(from, to);
+    let histories = HistoryPair::here(context, &mut reader).await?;
+    check_ends(context, &histories, from, to)?;
+    let way = histories.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let work = Arc::new(Work::new(context, way, restorable.clone())?);

@@ -1,12 +1,12 @@
 //! The number and the checksum of the rows that the lens returned for each table so far: what the
 //! copies are verified against.
 
-use bbs_database::{Row, StatementResult, Transaction, sql, upsert};
+use bbs_database::{Row, StatementResult, Transaction, signed, sql, upsert};
 use bbs_encryption::{EncryptionError, Keyring};
+use bbs_files::digest::{from_hex, to_hex};
 use bbs_lens::Provenance;
 use bbs_lens::layout::values::Value;
 use bbs_units::TableRows;
-use bbs_units::digest::{from_hex, to_hex};
 use sha2::{Digest, Sha256};
 
 use super::MigrateError;
@@ -115,10 +115,6 @@ pub(super) struct CopiedRows {
     pub checksum: Checksum,
 }
 
-fn signed(rows: u64) -> i64 {
-    i64::try_from(rows).unwrap_or(i64::MAX)
-}
-
 fn digest(checksum: Checksum) -> String {
     to_hex(&checksum.0.to_le_bytes())
 }
@@ -177,7 +173,7 @@ fn read(row: &Row, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
         .and_then(from_hex)
         .and_then(|bytes| bytes.try_into().ok());
     let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
-    let rows = row.integer(0).about("bbs_copy_table")?.unwrap_or_default();
+    let rows = row.integer_or_zero(0).about("bbs_copy_table")?;
     Ok(CopiedRows {
         rows: rows.unsigned_abs(),
         checksum,

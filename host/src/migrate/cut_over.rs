@@ -20,8 +20,8 @@ use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced};
 use super::state::{self, Phase, Ran, Underway};
 use super::{
-    Context, Job, LinePair, MigrateError, RunState, Work, changed_units, fault, lines, quarantine,
-    residue, runs, statements, unindexable,
+    Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
+    quarantine, residue, runs, statements, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -272,7 +272,7 @@ async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), Migrate
     let mut tx = fence.begin().await?;
     state::forget_history_after(&mut tx, history).await?;
     runs::reopen_last(&mut tx).await?;
-    state::record_line(&mut tx, &job.ran).await?;
+    state::record_migrations(&mut tx, &job.ran).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
     job.write_phase(&mut tx, job.to < job.from, Phase::Copying)
         .await?;
@@ -350,9 +350,11 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
     let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else {
         return Ok(());
     };
-    let lines = LinePair::since_last(context, &mut reader, underway.from).await?;
-    let (Some(source), Some(target)) = (lines.ran.at(underway.from), lines.catalog.at(underway.to))
-    else {
+    let histories = HistoryPair::since_last(context, &mut reader, underway.from).await?;
+    let (Some(source), Some(target)) = (
+        histories.ran.at(underway.from),
+        histories.catalog.at(underway.to),
+    ) else {
         return Err(MigrateError::UnknownVersion {
             version: underway.from,
         });
@@ -452,7 +454,7 @@ async fn record(
         };
         state::write_history(tx, &ran).await?;
     }
-    state::record_line(tx, &lines::catalog_line(context).up_to(job.to)).await?;
+    state::record_migrations(tx, &history_pair::catalog_migrations(context).up_to(job.to)).await?;
     let phase = if quarantine::has_pending(tx).await? {
         Phase::Settling
     } else {

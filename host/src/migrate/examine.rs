@@ -11,23 +11,23 @@ use bbs_lens::layout::schema::{Column, Index, Table};
 
 use super::plan::{Strategy, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
-use super::{Context, LinePair, MigrateError, Work, fresh, same_schema, state};
+use super::{Context, HistoryPair, MigrateError, Work, fresh, same_schema, state};
 
-/// The reasons against a migration; empty if nothing speaks against it. `lines` have what the owner
-/// of the database has added.
+/// The reasons against a migration; empty if nothing speaks against it. `histories` have what the
+/// owner of the database has added.
 pub(super) async fn examine(
     tx: &mut Transaction,
-    lines: &LinePair,
+    histories: &HistoryPair,
     work: &Work,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
     if work.from == 0 {
-        note(&mut reasons, fresh::check(tx, &lines.catalog).await)?;
+        note(&mut reasons, fresh::check(tx, &histories.catalog).await)?;
     }
     sources(tx, work, &mut reasons).await?;
     in_the_way(tx, work, &mut reasons).await?;
-    reasons.extend(hanging(tx, lines, work).await?);
-    records(tx, &lines.ran, work.from, &mut reasons).await?;
+    reasons.extend(hanging(tx, histories, work).await?);
+    records(tx, &histories.ran, work.from, &mut reasons).await?;
     if reasons.is_empty() {
         // Of tables that are what their version says.
         let read = (0..work.lens.groups.len())
@@ -40,8 +40,8 @@ pub(super) async fn examine(
 /// Looks, before the cut-over, for what has been added to the tables since they were examined.
 pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = LinePair::declared(context, &mut reader).await?;
-    MigrateError::refuse(hanging(&mut reader, &lines, work).await?)
+    let histories = HistoryPair::declared(context, &mut reader).await?;
+    MigrateError::refuse(hanging(&mut reader, &histories, work).await?)
 }
 
 /// The reasons against serving a database at a version, where nothing is migrated: tables that are
@@ -214,10 +214,10 @@ async fn in_the_way(
 }
 
 /// What would be lost with the tables that are replaced, or keeps them, and why this user may not
-/// replace them. The lines are with or without the additions that the migration carries over.
+/// replace them. The histories are with or without the additions that the migration carries over.
 pub(super) async fn hanging(
     tx: &mut Transaction,
-    lines: &LinePair,
+    histories: &HistoryPair,
     work: &Work,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
@@ -229,7 +229,7 @@ pub(super) async fn hanging(
         .map(|plan| &plan.table.name);
     for table in replaced.iter().chain(in_place) {
         let objects = if replaced.contains(table) {
-            lost_with(tx, lines, work, table).await?
+            lost_with(tx, histories, work, table).await?
         } else if work.widens(table) {
             let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
             objects.retain(|object| object.blocks_widening);
@@ -259,7 +259,7 @@ pub(super) async fn hanging(
 /// What a table has that its successor cannot be given.
 async fn lost_with(
     tx: &mut Transaction,
-    lines: &LinePair,
+    histories: &HistoryPair,
     work: &Work,
     table: &str,
 ) -> Result<Vec<AttachedObject>, MigrateError> {
@@ -288,7 +288,7 @@ async fn lost_with(
     }
     for index in &found.indexes {
         let is_known = known.indexes.iter().any(|known| known.name == index.name);
-        if !is_known && !lines.declares_index(&index.name) {
+        if !is_known && !histories.declares_index(&index.name) {
             let description = format!("index {}", index.name);
             objects.push(AttachedObject::new(
                 description,

@@ -59,10 +59,7 @@ pub async fn create_tables(
         .clone();
     let dialect = context.database.dialect();
     let mut reader = context.database.read().await?;
-    let versions = context
-        .migrations
-        .iter()
-        .map(|migration| migration.manifest().version);
+    let versions = context.manifests().map(|manifest| manifest.version);
     let mut statements = match existing {
         ExistingRows::Refused => fresh::clear(&mut reader, &layouts, versions).await?,
         ExistingRows::Dropped => fresh::existing(&mut reader, &layouts).await?,

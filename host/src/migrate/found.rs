@@ -64,12 +64,8 @@ async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, M
     let Some(row) = tx.fetch_optional(select).await.about("bbs_history")? else {
         return Ok(false);
     };
-    let read = || -> Result<_, SqlError> {
-        Ok((
-            row.integer(0)?.unwrap_or_default(),
-            row.text(1)? == Some("down"),
-        ))
-    };
+    let read =
+        || -> Result<_, SqlError> { Ok((row.integer_or_zero(0)?, row.text(1)? == Some("down"))) };
     let (version, is_down) = read().about("bbs_history")?;
     Ok(is_down && version.unsigned_abs() > current)
 }

@@ -8,12 +8,12 @@ use tokio::sync::OnceCell;
 
 use bbs_database::{Dialect, ServerKind, Transaction};
 use bbs_encryption::Keyring;
+use bbs_files::digest::to_hex;
 use bbs_lens::layout::history::Way;
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::layout::schema::{Layout, Table};
 use bbs_lens::{Arguments, ComposeError, Lens, Residue};
-use bbs_units::digest::to_hex;
 use bbs_units::{Place, RowsError, UnitBatch, WantedColumns};
 use bbs_work::log_sampling::LineLimit;
 use sha2::{Digest, Sha256};
@@ -42,7 +42,7 @@ pub(super) struct Work {
     pub(super) server: ServerKind,
     pub(super) dialect: Dialect,
     /// What ran on the database before.
-    pub(super) ran: Line,
+    pub(super) ran: MigrationSet,
     /// The layouts between its ends, and that of the target.
     pub(super) passed: Vec<Layout>,
     pub(super) from: DataVersion,
@@ -107,7 +107,7 @@ impl Work {
             plans,
             keyring: Arc::clone(&context.keyring),
             refused_units: context.tuning.refused_units,
-            ran: way.layouts(Direction::Down).line().up_to(from),
+            ran: way.layouts(Direction::Down).migrations().up_to(from),
             passed: way.passed().cloned().collect(),
             from,
             to,

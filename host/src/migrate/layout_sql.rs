@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced};
-use super::{Context, LinePair, MigrateError, found, residue, state, statements};
+use super::{Context, HistoryPair, MigrateError, found, residue, state, statements};
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -117,9 +117,9 @@ pub async fn layout_sql(
 ) -> Result<Vec<LayoutChange>, MigrateError> {
     let mut tx = context.database.read().await?;
     let from = state::current_of(&found::read(&mut tx).await?);
-    let lines = LinePair::here(context, &mut tx).await?;
-    check_ends(context, &lines, from, to)?;
-    let way = lines.way(from, to);
+    let histories = HistoryPair::here(context, &mut tx).await?;
+    check_ends(context, &histories, from, to)?;
+    let way = histories.way(from, to);
     let restorable = residue::restorable(&mut tx, way).await?;
     let lens = Lens::new(way, &context.migrations, restorable)?;
     let here = tx.dialect();

@@ -5,13 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::Transaction;
 use bbs_lens::layout::history::Way;
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
+use bbs_lens::layout::migration_set::MigrationSet;
 
 use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
 use super::state::{self, Phase};
-use super::{Context, LinePair, MigrateError, Work, found, layout_history, lines, residue};
+use super::{
+    Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history, residue,
+};
 
 /// What a start with this intent may do.
 ///
@@ -29,7 +31,8 @@ pub async fn look(context: &Context, intent: Intent) -> Result<Decision, Migrate
             Decision::Begin { to, .. } | Decision::Continue { to, .. } => to,
             Decision::Serve | Decision::Stay { .. } | Decision::ShutDown(_) => current,
         };
-        check_inserted(context, &lines::ran(context, &mut reader).await?, wanted)?;
+        let ran = history_pair::ran(context, &mut reader).await?;
+        check_inserted(context, &ran, wanted)?;
     }
     MigrateError::refuse(reasons_against(context, &mut reader, &decision).await?)?;
     Ok(decision)
@@ -53,9 +56,9 @@ async fn reasons_against(
         }
         Decision::Serve | Decision::Stay { .. } => {
             let at = state::current_of(&found::read(tx).await?);
-            let lines = LinePair::declared(context, tx).await?;
-            check_ends(context, &lines, at, at)?;
-            examine::served(tx, &lines.ran, at).await
+            let histories = HistoryPair::declared(context, tx).await?;
+            check_ends(context, &histories, at, at)?;
+            examine::served(tx, &histories.ran, at).await
         }
     }
 }
@@ -68,16 +71,16 @@ pub(super) async fn reasons_between(
     from: DataVersion,
     to: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let declared = LinePair::declared(context, tx).await?;
+    let declared = HistoryPair::declared(context, tx).await?;
     check_ends(context, &declared, from, to)?;
     if from == to {
         return examine::served(tx, &declared.ran, from).await;
     }
-    let lines = LinePair::here(context, tx).await?;
-    let way = lines.way(from, to);
+    let histories = HistoryPair::here(context, tx).await?;
+    let way = histories.way(from, to);
     let restorable = residue::restorable(tx, way).await?;
     let work = Work::new(context, way, restorable)?;
-    examine::examine(tx, &lines, &work).await
+    examine::examine(tx, &histories, &work).await
 }
 
 /// The objects for which a later migration could not replace tables of a database as it is now:
@@ -91,14 +94,14 @@ pub async fn reasons_against_rollback(
     to: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = LinePair::here(context, &mut reader).await?;
-    // Of the line that the database has at the end of the way up.
+    let histories = HistoryPair::here(context, &mut reader).await?;
+    // Of the history that the database has at the end of the way up.
     let work = Work::new(
         context,
-        Way::within(&lines.catalog, from, to),
+        Way::within(&histories.catalog, from, to),
         BTreeSet::new(),
     )?;
-    examine::hanging(&mut reader, &lines, &work).await
+    examine::hanging(&mut reader, &histories, &work).await
 }
 
 /// Checks that the catalog has the modules that ran here, and that they are the same.
@@ -108,12 +111,11 @@ fn check_history(
     applied: &BTreeMap<DataVersion, String>,
 ) -> Result<(), MigrateError> {
     for (&version, ran) in applied {
-        let known = context
-            .migrations
-            .iter()
-            .find(|migration| migration.manifest().version == version);
         let ran = ran.clone();
-        match known.map(|migration| migration.digest()) {
+        match context
+            .migration(version)
+            .map(|migration| migration.digest())
+        {
             Some(catalog) if catalog == ran => {}
             Some(catalog) => {
                 return Err(MigrateError::DigestChanged {
@@ -135,8 +137,12 @@ fn check_history(
 /// Checks that the version to which the database is taken, or at which it is served, does not mean
 /// other migrations than those that ran: the catalog may have inserted some. A version that it did
 /// not have before can mean them.
-fn check_inserted(context: &Context, ran: &Line, wanted: DataVersion) -> Result<(), MigrateError> {
-    let wanted = lines::catalog_line(context).up_to(wanted);
+fn check_inserted(
+    context: &Context,
+    ran: &MigrationSet,
+    wanted: DataVersion,
+) -> Result<(), MigrateError> {
+    let wanted = history_pair::catalog_migrations(context).up_to(wanted);
     let Some(version) = ran
         .inserted(&wanted)
         .next()
@@ -144,14 +150,8 @@ fn check_inserted(context: &Context, ran: &Line, wanted: DataVersion) -> Result<
     else {
         return Ok(());
     };
-    let name = context
-        .migrations
-        .iter()
-        .map(|migration| migration.manifest());
-    let name = name
-        .filter(|manifest| manifest.version == version)
-        .map(|manifest| manifest.name.clone())
-        .collect();
+    let inserted = context.migration(version);
+    let name = inserted.map_or_else(String::new, |inserted| inserted.manifest().name.clone());
     Err(MigrateError::Inserted {
         version,
         name,
@@ -160,30 +160,30 @@ fn check_inserted(context: &Context, ran: &Line, wanted: DataVersion) -> Result<
     })
 }
 
-/// Checks that the lines have both versions, and that every migration can be reversed that the way
-/// goes down through.
+/// Checks that the histories have both versions, and that every migration can be reversed that the
+/// way goes down through.
 pub(super) fn check_ends(
     context: &Context,
-    lines: &LinePair,
+    histories: &HistoryPair,
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    if lines.ran.at(from).is_none() {
+    if histories.ran.at(from).is_none() {
         return Err(MigrateError::UnknownVersion { version: from });
     }
-    if lines.catalog.at(to).is_none() {
+    if histories.catalog.at(to).is_none() {
         return Err(MigrateError::UnknownTarget { version: to });
     }
-    let legs = lines.way(from, to).legs();
+    let legs = histories.way(from, to).legs();
     let is_undone = |version| {
         legs.iter()
             .any(|leg| leg.version == version && leg.direction == Direction::Down)
     };
-    let manifests = context
-        .migrations
-        .iter()
-        .map(|migration| migration.manifest());
-    check_reversible(manifests.filter(|manifest| is_undone(manifest.version)))
+    check_reversible(
+        context
+            .manifests()
+            .filter(|manifest| is_undone(manifest.version)),
+    )
 }
 
 /// Checks that every migration between a version and a lower one of a catalog can be reversed.

@@ -11,7 +11,7 @@ use super::catch_up::Meanwhile;
 use super::changed_units::{self, UnitRecorder};
 use super::copy::UnitBudget;
 use super::{
-    Context, Decision, Intent, Job, LinePair, MigrateError, Phase, Work, cut_over, decided,
+    Context, Decision, HistoryPair, Intent, Job, MigrateError, Phase, Work, cut_over, decided,
     start_over, state, steps,
 };
 use crate::lock::fence::Fence;
@@ -49,8 +49,8 @@ pub async fn start(
         return Ok(Start::Done(decision));
     };
     let going_down = matches!(intent, Intent::Down { .. });
-    let lines = LinePair::here(context, &mut context.database.read().await?).await?;
-    let work = Work::online(context, lines.way(from, to))?;
+    let histories = HistoryPair::here(context, &mut context.database.read().await?).await?;
+    let work = Work::online(context, histories.way(from, to))?;
     let job = steps::begin(context, fence, work, going_down).await?;
     Ok(Start::Follow(Online { job }))
 }

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use bbs_database::schema::{self, ColumnChange, Replacement};
-use bbs_database::{Dialect, ServerKind, SqlError};
+use bbs_database::{Dialect, ServerKind, SqlError, signed};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{Leg, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
@@ -379,7 +379,7 @@ fn stamp(
 }
 
 fn integer(version: DataVersion) -> Literal {
-    Literal::Integer(super::state::signed(version))
+    Literal::Integer(signed(version))
 }
 
 /// Source tables that are dropped or replaced at the cut-over.

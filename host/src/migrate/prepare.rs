@@ -93,10 +93,7 @@ pub(super) async fn prepare(
     let mut statements = Vec::new();
     let is_fresh = job.from == 0;
     if is_fresh {
-        let versions = context
-            .migrations
-            .iter()
-            .map(|migration| migration.manifest().version);
+        let versions = context.manifests().map(|manifest| manifest.version);
         statements =
             fresh::clear(&mut reader, &layout_history(&context.migrations)?, versions).await?;
     }

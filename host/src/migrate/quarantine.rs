@@ -20,19 +20,19 @@ mod unreadable;
 
 use std::collections::{BTreeMap, HashSet};
 
-use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, upsert};
+use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, signed, upsert};
 use bbs_encryption::Keyring;
+use bbs_files::digest::digest_of;
 use bbs_lens::LensError;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
-use bbs_units::digest::digest_of;
 use bbs_units::{ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
 use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
 use super::removal::{self, Pieces};
-use super::state::{exists, signed};
+use super::state::exists;
 use super::{Context, MigrateError, RefusedUnits, Work, fault};
 use crate::lock::fence::Fence;
 
@@ -427,11 +427,7 @@ fn damaged(unit: &str) -> MigrateError {
 
 fn read(row: &Row) -> Result<QuarantineEntry, MigrateError> {
     let text = |at| text_at(row, at).map(str::to_owned);
-    let number = |at: usize| {
-        row.integer(at)
-            .map(Option::unwrap_or_default)
-            .about(QUARANTINE)
-    };
+    let number = |at: usize| row.integer_or_zero(at).about(QUARANTINE);
     let unit = text(0)?;
     let rows = row_counts_at(row, 9, &unit)?;
     let pending = number(11)? != 0;

@@ -12,7 +12,7 @@ use bbs_units::{Passage, residue};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use super::lines::LinePair;
+use super::history_pair::HistoryPair;
 use super::quarantine::{self, QuarantineEntry};
 use super::{Context, MigrateError, Work, state};
 
@@ -58,9 +58,7 @@ pub async fn replay(
 ) -> Result<Replay, MigrateError> {
     let mut tx = context.database.read().await?;
     let entry = newest_entry(&mut tx, unit).await?;
-    let failed = context.migrations.iter();
-    let mut failed = failed.filter(|migration| migration.manifest().version == entry.version);
-    let module = match (instead, failed.next()) {
+    let module = match (instead, context.migration(entry.version)) {
         (Some(instead), _) if instead.manifest().version != entry.version => {
             return Err(MigrateError::OtherMigration {
                 given: instead.manifest().version,
@@ -116,18 +114,18 @@ async fn try_unit(
     tx: &mut Transaction,
     entry: &QuarantineEntry,
 ) -> Result<Option<String>, MigrateError> {
-    let lines = LinePair {
-        ran: LinePair::since(context, tx, entry.from, entry.at_ns)
+    let histories = HistoryPair {
+        ran: HistoryPair::since(context, tx, entry.from, entry.at_ns)
             .await?
             .ran,
-        catalog: LinePair::here(context, tx).await?.catalog,
+        catalog: HistoryPair::here(context, tx).await?.catalog,
     };
-    for (layouts, version) in [(&lines.ran, entry.from), (&lines.catalog, entry.to)] {
+    for (layouts, version) in [(&histories.ran, entry.from), (&histories.catalog, entry.to)] {
         if layouts.at(version).is_none() {
             return Err(MigrateError::UnknownVersion { version });
         }
     }
-    let way = lines.way(entry.from, entry.to);
+    let way = histories.way(entry.from, entry.to);
     let restorable = super::residue::present(tx, &way.returning()).await?;
     let work = Work::new(context, way, restorable)?;
     let unit = quarantine::unit_of(tx, context, entry, &work.lens.source).await?;

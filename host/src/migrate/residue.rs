@@ -3,18 +3,18 @@
 
 use std::collections::BTreeSet;
 
-use bbs_database::{Row, SqlError, StatementResult, Transaction};
+use bbs_database::{Row, SqlError, StatementResult, Transaction, signed};
+use bbs_files::digest::digest_of;
 use bbs_lens::LeftTable;
 use bbs_lens::layout::history::{Leg, Way};
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_units::digest::digest_of;
+use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_units::residue::left_by;
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
-use super::state::{self, exists, signed};
-use super::{Context, MigrateError, found, lines, removal};
+use super::state::{self, exists};
+use super::{Context, MigrateError, found, history_pair, removal};
 use crate::lock::fence::Fence;
 
 /// The versions and tables for which these migrations have left residue.
@@ -33,8 +33,8 @@ pub(super) async fn present(
         .cond_where(left_by(legs));
     let read = |row: &Row| -> Result<_, SqlError> {
         Ok((
-            row.integer(0)?.unwrap_or_default().unsigned_abs(),
-            row.text(1)?.unwrap_or_default().to_owned(),
+            row.integer_or_zero(0)?.unsigned_abs(),
+            row.text_or_empty(1)?.to_owned(),
         ))
     };
     Ok(tx
@@ -81,7 +81,7 @@ pub(super) async fn units_of(
         query.and_where(Expr::col("unit_digest").gt(digest_of(after.as_bytes())));
     }
     let rows = tx.fetch(&query).await.about(RESIDUE)?;
-    let unit = |row: &Row| Ok(row.text(1)?.unwrap_or_default().to_owned());
+    let unit = |row: &Row| Ok(row.text_or_empty(1)?.to_owned());
     Ok(rows
         .iter()
         .map(unit)
@@ -92,7 +92,7 @@ pub(super) async fn units_of(
 /// The residue that no migration of a database can give back on which these ran: what they saved on
 /// a way down, and what others saved on a way up. That of units in quarantine was not used, and is
 /// none of it.
-fn useless(ran: &Line) -> Cond {
+fn useless(ran: &MigrationSet) -> Cond {
     let saved =
         |direction: Direction| Cond::all().add(Expr::col("direction").eq(direction.to_string()));
     let versions = || ran.versions().map(signed);
@@ -113,9 +113,11 @@ fn useless(ran: &Line) -> Cond {
 pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     // Also what ran with another catalog.
-    let ran = lines::ran(context, &mut reader).await?;
+    let ran = history_pair::ran(context, &mut reader).await?;
     let current = state::current_of(&found::read(&mut reader).await?);
-    let recorded = state::recorded_line(&mut reader).await?.up_to(current);
+    let recorded = state::recorded_migrations(&mut reader)
+        .await?
+        .up_to(current);
     drop(reader);
     let ran = ran.versions().chain(recorded.versions()).collect();
     removal::remove(fence, &bbs_units::residue::table(), useless(&ran)).await

@@ -2,12 +2,12 @@
 //! and release that worked on it last. Owns `bbs_migration_run`. Hosts of releases without that
 //! table leave no row.
 
-use bbs_database::{Row, SqlError, StatementResult, Transaction, sql};
+use bbs_database::{Row, SqlError, StatementResult, Transaction, signed, sql};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::own_tables::RUN;
-use super::state::{exists, signed};
+use super::state::exists;
 use super::{Context, MigrateError};
 
 /// The most characters of a host's name and of a release that are stored.
@@ -120,11 +120,7 @@ async fn insert(
     from: DataVersion,
     to: DataVersion,
 ) -> Result<(), MigrateError> {
-    let last = tx
-        .fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run"))
-        .await
-        .about(RUN)?;
-    let number = last.integer(0).about(RUN)?.unwrap_or_default() + 1;
+    let number = last_run(tx).await? + 1;
     let insert = sql(
         "INSERT INTO bbs_migration_run (run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name) \
          VALUES (?, ?, ?, ?, ?, NULL, ?, ?)",
@@ -193,13 +189,17 @@ pub(super) async fn last_led_down_to(
     Ok(to == version && Direction::between(from, to) == Direction::Down)
 }
 
+/// The number of the last migration; 0 if there was none.
+async fn last_run(tx: &mut Transaction) -> Result<i64, MigrateError> {
+    Ok(tx
+        .fetch_number(sql("SELECT MAX(run) FROM bbs_migration_run"))
+        .await
+        .about(RUN)?)
+}
+
 /// Takes back that the last migration has ended.
 pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let last = tx
-        .fetch_one(sql("SELECT MAX(run) FROM bbs_migration_run"))
-        .await
-        .about(RUN)?;
-    let number = last.integer(0).about(RUN)?.unwrap_or_default();
+    let number = last_run(tx).await?;
     let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = NULL WHERE run = ?");
     tx.execute(update.bind(RunState::Unfinished.name()).bind(number))
         .await
@@ -233,7 +233,7 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
     let to = version(2)?;
     let state = text(3)?;
     Ok(MigrationRun {
-        number: row.integer(0)?.unwrap_or_default(),
+        number: row.integer_or_zero(0)?,
         from,
         to,
         direction: Direction::between(from, to),
@@ -242,7 +242,7 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
             .into_iter()
             .find(|known| known.name() == state)
             .unwrap_or(RunState::Replaced),
-        began_at_ns: row.integer(4)?.unwrap_or_default(),
+        began_at_ns: row.integer_or_zero(4)?,
         ended_at_ns: row.integer(5)?,
         host: text(6)?,
         release: text(7)?,
@@ -266,8 +266,8 @@ pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, Migr
     let rows = rows.await.about(TABLE)?;
     let ran = |row: &Row| -> Result<_, SqlError> {
         let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-        let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
-        let at_ns = row.integer(4)?.unwrap_or_default();
+        let version = row.integer_or_zero(0)?.unsigned_abs();
+        let at_ns = row.integer_or_zero(4)?;
         Ok(MigrationRan {
             version,
             direction: text(1)?,

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use bbs_database::schema::{self, exists as table_exists};
-use bbs_database::{Row, SqlError, StatementResult, Transaction, sql, upsert};
+use bbs_database::{Row, SqlError, StatementResult, Transaction, signed, sql, upsert};
 use bbs_lens::Arguments;
 use bbs_lens::layout::history::Leg;
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::transform::RunArguments;
 use bbs_units::UnitKey;
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
@@ -20,7 +20,6 @@ use super::lock_waits::change_schema;
 use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history};
 use crate::lock::fence::Fence;
-pub(super) use bbs_units::digest::signed;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to
 /// another program.
@@ -181,9 +180,7 @@ async fn configuration(
     let Some(row) = row.about(TABLE)? else {
         return Ok(None);
     };
-    Ok(Some(
-        row.text(0).about(TABLE)?.unwrap_or_default().to_owned(),
-    ))
+    Ok(Some(row.text_or_empty(0).about(TABLE)?.to_owned()))
 }
 
 pub(super) async fn count(tx: &mut Transaction, table: &str) -> Result<i64, MigrateError> {
@@ -191,11 +188,7 @@ pub(super) async fn count(tx: &mut Transaction, table: &str) -> Result<i64, Migr
     query
         .expr(sea_query::Expr::cust("COUNT(*)"))
         .from(sea_query::Alias::new(table));
-    let row = tx.fetch_one(&query).await.about("the number of rows")?;
-    Ok(row
-        .integer(0)
-        .about("the number of rows")?
-        .unwrap_or_default())
+    Ok(tx.fetch_number(&query).await.about("the number of rows")?)
 }
 
 pub(super) async fn write_version(
@@ -241,7 +234,7 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
             to: version(1)?,
             going_down: row.flag(2)?.unwrap_or_default(),
             fingerprint: text(3)?,
-            token: row.integer(4)?.unwrap_or_default(),
+            token: row.integer_or_zero(4)?,
             phase: Phase::Begun,
         };
         Ok((underway, text(5)?))
@@ -409,7 +402,7 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
             "SELECT table_name FROM bbs_side_table ORDER BY table_name",
         ))
         .await;
-    let name = |row: &Row| Ok(row.text(0)?.unwrap_or_default().to_owned());
+    let name = |row: &Row| Ok(row.text_or_empty(0)?.to_owned());
     Ok(rows
         .about(SIDE_TABLES)?
         .iter()
@@ -422,43 +415,28 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
 pub(super) async fn applied(
     tx: &mut Transaction,
 ) -> Result<BTreeMap<DataVersion, String>, MigrateError> {
-    if !exists(tx, "bbs_history").await? {
-        return Ok(BTreeMap::new());
-    }
-    let rows = tx
-        .fetch(sql(
-            "SELECT version, direction, digest FROM bbs_history ORDER BY seq",
-        ))
-        .await;
     let mut applied = BTreeMap::new();
-    for row in rows.about("bbs_history")? {
-        let read = || -> Result<_, SqlError> {
-            let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-            Ok((
-                row.integer(0)?.unwrap_or_default().unsigned_abs(),
-                text(1)?,
-                text(2)?,
-            ))
-        };
-        let (version, direction, digest) = read().about("bbs_history")?;
-        match direction.as_str() {
-            "down" => drop(applied.remove(&version)),
-            _ => drop(applied.insert(version, digest)),
+    for HistoryEntry { leg, digest, .. } in history(tx).await? {
+        match leg.direction {
+            Direction::Down => drop(applied.remove(&leg.version)),
+            Direction::Up => drop(applied.insert(leg.version, digest)),
         }
     }
     Ok(applied)
 }
 
 /// The migrations that had run when a host worked with the database last; empty if none has.
-pub(super) async fn recorded_line(tx: &mut Transaction) -> Result<Line, MigrateError> {
+pub(super) async fn recorded_migrations(
+    tx: &mut Transaction,
+) -> Result<MigrationSet, MigrateError> {
     if !exists(tx, APPLIED).await? {
-        return Ok(Line::default());
+        return Ok(MigrationSet::default());
     }
     let rows = tx
         .fetch(sql("SELECT version FROM bbs_applied_version"))
         .await
         .about(APPLIED)?;
-    let version = |row: &Row| Ok(row.integer(0)?.unwrap_or_default().unsigned_abs());
+    let version = |row: &Row| Ok(row.integer_or_zero(0)?.unsigned_abs());
     Ok(rows
         .iter()
         .map(version)
@@ -467,22 +445,25 @@ pub(super) async fn recorded_line(tx: &mut Transaction) -> Result<Line, MigrateE
 }
 
 /// Records the migrations that have run on the database from now on.
-pub(super) async fn record_line(tx: &mut Transaction, line: &Line) -> Result<(), MigrateError> {
+pub(super) async fn record_migrations(
+    tx: &mut Transaction,
+    migrations: &MigrationSet,
+) -> Result<(), MigrateError> {
     tx.execute(sql("DELETE FROM bbs_applied_version"))
         .await
         .about(APPLIED)?;
     let mut insert = Query::insert();
     insert.into_table(APPLIED).columns(["version"]);
-    for version in line.versions() {
+    for version in migrations.versions() {
         insert.values_panic([signed(version).into()]);
     }
-    if *line != Line::default() {
+    if *migrations != MigrationSet::default() {
         tx.execute(&insert).await.about(APPLIED)?;
     }
     Ok(())
 }
 
-/// One line of the history.
+/// A migration that ran, for the history.
 pub(super) struct Ran<'a> {
     pub version: DataVersion,
     pub direction: Direction,
@@ -492,20 +473,21 @@ pub(super) struct Ran<'a> {
     pub arguments: &'a RunArguments,
 }
 
-/// What the history says of one migration.
-pub(super) struct HistoryLine {
+/// An entry of the history.
+pub(super) struct HistoryEntry {
     pub leg: Leg,
     pub at_ns: i64,
+    pub digest: String,
 }
 
 /// The history, oldest first.
-pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, MigrateError> {
+pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryEntry>, MigrateError> {
     if !exists(tx, "bbs_history").await? {
         return Ok(Vec::new());
     }
     let rows = tx
         .fetch(sql(
-            "SELECT version, direction, ran_at_ns FROM bbs_history ORDER BY seq",
+            "SELECT version, direction, ran_at_ns, digest FROM bbs_history ORDER BY seq",
         ))
         .await;
     let read = |row: &Row| -> Result<_, SqlError> {
@@ -514,10 +496,11 @@ pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, Mi
         } else {
             Direction::Up
         };
-        let version = row.integer(0)?.unwrap_or_default().unsigned_abs();
-        Ok(HistoryLine {
+        let version = row.integer_or_zero(0)?.unsigned_abs();
+        Ok(HistoryEntry {
             leg: Leg { version, direction },
-            at_ns: row.integer(2)?.unwrap_or_default(),
+            at_ns: row.integer_or_zero(2)?,
+            digest: row.text_or_empty(3)?.to_owned(),
         })
     };
     Ok(rows
@@ -528,16 +511,15 @@ pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryLine>, Mi
         .about("bbs_history")?)
 }
 
-/// The number of the last line of the history; 0 if it is empty.
+/// The number of the last entry of the history; 0 if it is empty.
 pub(super) async fn last_of_history(tx: &mut Transaction) -> Result<i64, MigrateError> {
-    let last = tx
-        .fetch_one(sql("SELECT MAX(seq) FROM bbs_history"))
+    Ok(tx
+        .fetch_number(sql("SELECT MAX(seq) FROM bbs_history"))
         .await
-        .about("bbs_history")?;
-    Ok(last.integer(0).about("bbs_history")?.unwrap_or_default())
+        .about("bbs_history")?)
 }
 
-/// Removes the lines of the history after one.
+/// Removes the entries of the history after one.
 pub(super) async fn forget_history_after(
     tx: &mut Transaction,
     last: i64,
@@ -615,14 +597,10 @@ pub(super) async fn known_arguments(
         .bind(signed(version));
     let found = tx.fetch_optional(select).await.about(RUN_ARGUMENTS)?;
     let Some(row) = found else { return Ok(None) };
-    let namespace = row
-        .text(1)
-        .about(RUN_ARGUMENTS)?
-        .unwrap_or_default()
-        .to_owned();
+    let namespace = row.text_or_empty(1).about(RUN_ARGUMENTS)?.to_owned();
     let namespace =
         Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
-    let started_at_ns = row.integer(0).about(RUN_ARGUMENTS)?.unwrap_or_default();
+    let started_at_ns = row.integer_or_zero(0).about(RUN_ARGUMENTS)?;
     Ok(Some(RunArguments {
         started_at_ns,
         namespace,
@@ -655,10 +633,6 @@ pub(super) async fn text_bytes(
     };
     let sum = Expr::expr(Func::sum(bytes)).cast_as(Alias::new(tx.dialect().integer_cast()));
     let query = Query::select().expr(sum).from(Alias::new(table)).take();
-    let row = tx.fetch_one(&query).await.about("lengths of text")?;
-    Ok(row
-        .integer(0)
-        .about("lengths of text")?
-        .unwrap_or_default()
-        .unsigned_abs())
+    let bytes = tx.fetch_number(&query).await.about("lengths of text")?;
+    Ok(bytes.unsigned_abs())
 }

@@ -16,7 +16,8 @@ use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, LinePair, MigrateError, Work, found, layout_history, lines, quarantine, residue,
+    Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history, quarantine,
+    residue,
 };
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
@@ -165,17 +166,14 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     };
     let mut reader = context.database.read().await?;
     let found = found::read(&mut reader).await?;
-    let ran = lines::ran(context, &mut reader).await?;
+    let ran = history_pair::ran(context, &mut reader).await?;
     let pending = context
         .migrations
         .iter()
         .filter(|migration| !ran.has(migration.manifest().version));
     let mut history = Vec::new();
     for (version, digest) in state::applied(&mut reader).await? {
-        let known = context
-            .migrations
-            .iter()
-            .find(|migration| migration.manifest().version == version);
+        let known = context.migration(version);
         history.push(AppliedMigration {
             version,
             same_module: known.map(|known| known.digest() == digest),
@@ -203,7 +201,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         pending: pending
             .map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up))
             .collect(),
-        inserted: ran.inserted(&layouts.line()).collect(),
+        inserted: ran.inserted(&layouts.migrations()).collect(),
         underway,
         copied: copied(context).await?,
         history,
@@ -231,11 +229,11 @@ async fn copied(context: &Context) -> Result<Option<PartialRun>, MigrateError> {
     else {
         return Ok(None);
     };
-    let lines = LinePair::declared(context, &mut reader).await?;
-    if !lines.have(from, to) {
+    let histories = HistoryPair::declared(context, &mut reader).await?;
+    if !histories.have(from, to) {
         return Ok(None);
     }
-    let way = lines.way(from, to);
+    let way = histories.way(from, to);
     let restorable = residue::restorable(&mut reader, way).await?;
     drop(reader);
     let works = [
@@ -269,13 +267,13 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let mut reader = context.database.read().await?;
     let from = state::current_of(&found::read(&mut reader).await?);
-    let lines = LinePair::here(context, &mut reader).await?;
+    let histories = HistoryPair::here(context, &mut reader).await?;
     drop(reader);
-    check_ends(context, &lines, from, to)?;
+    check_ends(context, &histories, from, to)?;
     let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
     let refused = MigrateError::refuse(reasons);
     let direction = Direction::between(from, to);
-    let way = lines.way(from, to);
+    let way = histories.way(from, to);
     // The examining transaction reads nothing more after a statement that the server has refused.
     let mut reader = context.database.read().await?;
     let restorable = residue::restorable(&mut reader, way).await?;

@@ -7,7 +7,7 @@ mod cluster;
 mod hostile;
 mod inserted;
 mod left_out;
-mod line;
+mod migrations;
 mod pacing;
 mod refusals;
 mod restored;
@@ -20,7 +20,7 @@ use bbs_database::Row;
 
 use super::copy::UnitBudget;
 use super::*;
-use line::all;
+use migrations::all;
 use world::TestEngine;
 
 #[tokio::test]
@@ -376,10 +376,10 @@ async fn copy_is_resumed_only_by_the_next_holder_with_the_same_modules_and_versi
             "one in between" => drop(Fence::raise(&world.context.database).await.unwrap()),
             "other module" => {
                 let manifest = all()[1].manifest().clone();
-                let other = line::NativeMigration {
+                let other = migrations::NativeMigration {
                     manifest,
                     digest: "other".into(),
-                    function: line::none,
+                    function: migrations::none,
                 };
                 world.context.migrations[1] = Arc::new(other);
             }

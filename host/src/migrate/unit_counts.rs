@@ -37,10 +37,6 @@ pub(super) async fn units(
     query
         .expr(Expr::cust("COUNT(*)"))
         .from_subquery(united, Alias::new("units"));
-    let row = tx.fetch_one(&query).await.about("the number of units")?;
-    Ok(row
-        .integer(0)
-        .about("the number of units")?
-        .unwrap_or_default()
-        .unsigned_abs())
+    let count = tx.fetch_number(&query).await.about("the number of units")?;
+    Ok(count.unsigned_abs())
 }

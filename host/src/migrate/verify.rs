@@ -156,9 +156,8 @@ async fn count_of_others(
         .from(Alias::new(name))
         .and_where(bbs_units::is_one_of(table, units, tx.dialect()).not())
         .take();
-    let row = tx.fetch_one(&query).await.about("the number of rows")?;
-    let count = row.integer(0).about("the number of rows")?;
-    Ok(count.unwrap_or_default().unsigned_abs())
+    let count = tx.fetch_number(&query).await.about("the number of rows")?;
+    Ok(count.unsigned_abs())
 }
 
 /// Checks that columns which no step has read are, byte for byte, those of the source under the
@@ -173,15 +172,11 @@ async fn unopened_agree(
         return Ok(());
     };
     let query = rows_that_differ(tx.dialect(), plan, source, &plan.staged(job.to), changed);
-    let row = tx
-        .fetch_one(&query)
+    let differing = tx
+        .fetch_number(&query)
         .await
         .about(format_args!("the copy of {}", plan.table.name))?;
-    match row
-        .integer(0)
-        .about(format_args!("the copy of {}", plan.table.name))?
-        .unwrap_or_default()
-    {
+    match differing {
         0 => Ok(()),
         rows => Err(mismatch(
             plan,

@@ -10,8 +10,8 @@ use bbs_database::Database;
 use bbs_encryption::Keyring;
 use bbs_lens::Lens;
 use bbs_lens::layout::history::Way;
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::transform::Transform;
 use bbs_modules::catalog::Catalog;
 use bbs_modules::releases::{self, Release};
@@ -450,15 +450,15 @@ impl Prepared {
         Ok(RunOutcome::Done(decision))
     }
 
-    /// The record versions that new records are stamped with at a data version of a line.
-    fn record_versions(&self, line: &Line, version: DataVersion) -> RecordVersions {
+    /// The record versions that new records are stamped with at a data version, where these migrations ran.
+    fn record_versions(&self, ran: &MigrationSet, version: DataVersion) -> RecordVersions {
         let manifests = self
             .catalog
             .migrations()
             .iter()
             .map(|module| module.manifest());
         RecordVersions::at(
-            manifests.filter(|manifest| line.has(manifest.version)),
+            manifests.filter(|manifest| ran.has(manifest.version)),
             version,
         )
     }
@@ -479,7 +479,7 @@ impl Prepared {
                 .at(version)
                 .ok_or(MigrateError::UnknownTarget { version })?;
         }
-        let record_versions = self.record_versions(&layouts.line(), version);
+        let record_versions = self.record_versions(&layouts.migrations(), version);
         if Lenses::are_needed(&layouts, &context.migrations, version).map_err(MigrateError::from)? {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
             let lenses = Lenses::new(

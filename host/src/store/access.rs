@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs_database::{Database, DatabaseError, Dialect, SqlError, Transaction};
+use bbs_database::{Database, DatabaseError, Dialect, SqlError, Transaction, signed};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 use bbs_units::residue::Places;
@@ -144,7 +144,7 @@ impl TableAccess {
     /// The column and value of the record version of a new row, if its table has that column.
     pub(super) fn stamp(&self, table: &str) -> Option<(&'static str, i64)> {
         let version = *self.record_versions.get(table)?;
-        Some((RECORD_VERSION, i64::try_from(version).unwrap_or(i64::MAX)))
+        Some((RECORD_VERSION, signed(version)))
     }
 }
 

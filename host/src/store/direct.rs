@@ -195,7 +195,7 @@ pub(super) async fn next_keys(
     let rows = tx.fetch(&select_units(sources, page, dialect)).await;
     let key = |row: &Row| {
         let key = row.bytes(0)?.unwrap_or_default().to_vec();
-        Ok((key, row.integer(1)?.unwrap_or_default().unsigned_abs()))
+        Ok((key, row.integer_or_zero(1)?.unsigned_abs()))
     };
     let rows = rows.map_err(failed(what))?;
     let keys: Result<_, SqlError> = rows.iter().map(key).collect();
@@ -514,12 +514,8 @@ pub(super) async fn unit_bytes(
         .from(Alias::new(table.name))
         .cond_where(Filter::everything().equals(table.key, key).to_sql(dialect))
         .to_owned();
-    let row = tx.fetch_one(&select).await.map_err(failed(WHAT))?;
-    Ok(row
-        .integer(0)
-        .map_err(failed(WHAT))?
-        .unwrap_or_default()
-        .unsigned_abs())
+    let bytes = tx.fetch_number(&select).await.map_err(failed(WHAT))?;
+    Ok(bytes.unsigned_abs())
 }
 
 fn deletion(table: EntityTable, filter: &Filter, dialect: Dialect) -> DeleteStatement {

@@ -6,12 +6,11 @@
 //! `index` has the latter.
 
 use bbs_database::{Dialect, Row, SqlError, of_few_lengths};
+use bbs_files::digest::{from_hex, to_hex};
 use bbs_lens::UnitKeys;
 use bbs_lens::layout::schema::Table;
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait, Value as SqlValue};
-
-use super::digest::{from_hex, to_hex};
 
 /// A column of a key.
 #[derive(Debug, Clone, PartialEq, Eq)]

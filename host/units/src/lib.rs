@@ -14,7 +14,6 @@
 mod batch;
 mod capacity;
 mod diff;
-pub mod digest;
 mod index;
 mod key;
 mod load;

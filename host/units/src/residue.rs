@@ -4,8 +4,9 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use bbs_database::{Row, Transaction, bulk, of_few_lengths};
+use bbs_database::{Row, Transaction, bulk, of_few_lengths, signed};
 use bbs_encryption::Keyring;
+use bbs_files::digest::{digest_of, from_hex, to_hex};
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
@@ -15,7 +16,6 @@ use futures_util::TryStreamExt;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
 use super::RowsError;
-use super::digest::{digest_of, from_hex, signed, to_hex};
 
 pub const TABLE: &str = "bbs_residue";
 
@@ -148,11 +148,7 @@ fn read(
     keyring: &Keyring,
     places: &HashMap<&str, usize>,
 ) -> Result<ResidueEntry, RowsError> {
-    let text = |at: usize| {
-        row.text(at)
-            .map(Option::unwrap_or_default)
-            .map_err(RowsError::Residue)
-    };
+    let text = |at: usize| row.text_or_empty(at).map_err(RowsError::Residue);
     let unit = text(0)?;
     let damaged = || RowsError::DamagedResidue {
         unit: unit.to_owned(),

@@ -1,7 +1,7 @@
 //! Writing rows: the difference of two states of the same units, and a range of units from table to
 //! table inside the database.
 
-use bbs_database::{Dialect, SqlError, Transaction, schema};
+use bbs_database::{Dialect, SqlError, Transaction, schema, signed};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Column, ColumnType, Table};
 use bbs_lens::layout::values::{Encoding, Value};
@@ -10,7 +10,6 @@ use sea_query::{Alias, Cond, Expr, ExprTrait, Order, Query};
 
 use super::batch::{UnitBatch, stored};
 use super::diff::{Matched, matched, same};
-use super::digest::signed;
 use super::key::{UnitKey, is_unit, operand, unit_key, within};
 use super::{Capacity, Place, RECORD_VERSION, RowsError, failed};
 

@@ -176,5 +176,5 @@ pub async fn missing_rights(tx: &mut Transaction, table: &str) -> Result<Vec<Str
 
 /// A text of a catalog; empty for NULL.
 fn text(row: &Row, at: usize) -> Result<String, SqlError> {
-    Ok(row.text(at)?.unwrap_or_default().to_owned())
+    Ok(row.text_or_empty(at)?.to_owned())
 }

@@ -80,7 +80,7 @@ pub(super) async fn read(
 ) -> Result<Option<PhysicalTable>, SqlError> {
     let mut columns = Vec::new();
     for row in tx.fetch(sql(COLUMNS).bind(table)).await? {
-        let kind = canonical_type(row.text(1)?.unwrap_or_default());
+        let kind = canonical_type(row.text_or_empty(1)?);
         let mariadb = row.flag(5)? == Some(true);
         let default = row.text(3)?.and_then(|default| {
             if mariadb {
@@ -93,8 +93,8 @@ pub(super) async fn read(
                 )
             }
         });
-        let special = special(row.text(4)?.unwrap_or_default(), row.flag(6)? == Some(true));
-        let name = row.text(0)?.unwrap_or_default().to_owned();
+        let special = special(row.text_or_empty(4)?, row.flag(6)? == Some(true));
+        let name = row.text_or_empty(0)?.to_owned();
         columns.push(PhysicalColumn {
             name,
             kind,
@@ -109,8 +109,8 @@ pub(super) async fn read(
     let mut primary_key = Vec::new();
     let mut indexes = Vec::new();
     for row in tx.fetch(sql(INDEXES).bind(table)).await? {
-        let name = row.text(0)?.unwrap_or_default();
-        let column = row.text(1)?.unwrap_or_default();
+        let name = row.text_or_empty(0)?;
+        let column = row.text_or_empty(1)?;
         if name == "PRIMARY" {
             primary_key.push(column.to_owned());
         } else {

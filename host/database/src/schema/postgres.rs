@@ -125,8 +125,8 @@ pub(super) async fn read(
     }
     let mut names = BTreeMap::new();
     for row in tx.fetch(of_list(TABLES, "?", tables)).await? {
-        let name = row.text(1)?.unwrap_or_default().to_owned();
-        names.insert(row.integer(0)?.unwrap_or_default(), name);
+        let name = row.text_or_empty(1)?.to_owned();
+        names.insert(row.integer_or_zero(0)?, name);
     }
     if names.is_empty() {
         return Ok(BTreeMap::new());
@@ -134,13 +134,13 @@ pub(super) async fn read(
     let oids: Vec<i64> = names.keys().copied().collect();
     let mut found: BTreeMap<i64, PhysicalTable> = BTreeMap::new();
     for row in tx.fetch(of_list(COLUMNS, OID, &oids)).await? {
-        let kind = canonical_type(row.text(1)?.unwrap_or_default());
+        let kind = canonical_type(row.text_or_empty(1)?);
         let default = row
             .text(3)?
             .and_then(|default| canonical_default(&kind, default));
-        let name = row.text(0)?.unwrap_or_default().to_owned();
+        let name = row.text_or_empty(0)?.to_owned();
         let special = row.text(4)?.map(str::to_owned);
-        let table = found.entry(row.integer(5)?.unwrap_or_default());
+        let table = found.entry(row.integer_or_zero(5)?);
         table.or_default().columns.push(PhysicalColumn {
             name,
             kind,
@@ -150,15 +150,15 @@ pub(super) async fn read(
         });
     }
     for row in tx.fetch(of_list(INDEXES, OID, &oids)).await? {
-        let column = unquoted(row.text(1)?.unwrap_or_default());
-        let table = found.entry(row.integer(4)?.unwrap_or_default());
+        let column = unquoted(row.text_or_empty(1)?);
+        let table = found.entry(row.integer_or_zero(4)?);
         let table = table.or_default();
         if row.flag(3)? == Some(true) {
             table.primary_key.push(column);
         } else {
             add_to_index(
                 &mut table.indexes,
-                row.text(0)?.unwrap_or_default(),
+                row.text_or_empty(0)?,
                 &column,
                 row.flag(2)? == Some(true),
             );

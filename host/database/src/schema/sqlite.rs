@@ -33,18 +33,18 @@ pub(super) async fn read(
     let mut columns = Vec::with_capacity(rows.len());
     let mut key = Vec::new();
     for row in &rows {
-        let name = row.text(0)?.unwrap_or_default().to_owned();
-        let place = row.integer(4)?.unwrap_or_default();
+        let name = row.text_or_empty(0)?.to_owned();
+        let place = row.integer_or_zero(4)?;
         if place > 0 {
             key.push((place, name.clone()));
         }
-        let kind = affinity(row.text(1)?.unwrap_or_default());
+        let kind = affinity(row.text_or_empty(1)?);
         // Only SQLite allows NULL in a key; no host writes one.
         let required = row.flag(2)? == Some(true) || place > 0;
         let default = row
             .text(3)?
             .and_then(|default| canonical_default(&kind, default));
-        let is_computed = row.integer(5)?.unwrap_or_default() != 0;
+        let is_computed = row.integer_or_zero(5)? != 0;
         let special = is_computed.then(|| "GENERATED".to_owned());
         columns.push(PhysicalColumn {
             name,
@@ -63,10 +63,10 @@ pub(super) async fn read(
     let rows = tx.fetch(sql(indexes).bind(table)).await?;
     let mut indexes = Vec::new();
     for row in &rows {
-        let column = row.text(1)?.unwrap_or_default();
+        let column = row.text_or_empty(1)?;
         add_to_index(
             &mut indexes,
-            row.text(0)?.unwrap_or_default(),
+            row.text_or_empty(0)?,
             column,
             row.flag(2)? == Some(true),
         );

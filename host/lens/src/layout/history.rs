@@ -10,8 +10,8 @@ mod way;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::line::Line;
 use super::manifest::{Change, DataVersion, Direction, Manifest};
+use super::migration_set::MigrationSet;
 use super::schema::Layout;
 
 pub use access::{name_before, needed_by_new_rows};
@@ -247,7 +247,7 @@ pub fn directed_changes(before: &Layout, manifest: &Manifest, direction: Directi
     inverses
 }
 
-/// The layout after each migration of a line, oldest first.
+/// The layout after each migration of a set, oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct LayoutHistory {
     layouts: BTreeMap<DataVersion, Layout>,
@@ -302,7 +302,7 @@ impl LayoutHistory {
     /// One that ran does not fit the layout before it.
     pub fn that_ran<'a>(
         manifests: impl IntoIterator<Item = &'a Manifest>,
-        ran: &Line,
+        ran: &MigrationSet,
     ) -> Result<Self, LayoutError> {
         let (those, others): (Vec<_>, Vec<_>) = manifests
             .into_iter()
@@ -333,7 +333,7 @@ impl LayoutHistory {
     }
 
     /// The migrations.
-    pub fn line(&self) -> Line {
+    pub fn migrations(&self) -> MigrationSet {
         self.layouts
             .keys()
             .copied()

@@ -446,21 +446,21 @@ proptest! {
         let mut first = super::manifest(1);
         first.changes = tables.into_iter().map(|choice| Change::CreateTable(choice.definition_of_table())).collect();
         first.changes.dedup_by_key(|change| matches!(change, Change::CreateTable(table) if table.name == "a"));
-        let mut line = Vec::new();
+        let mut manifests = Vec::new();
         let mut layouts = LayoutHistory::new([]).expect("nothing is wrong");
         for (manifest, version) in std::iter::once(None).chain(parts.into_iter().map(Some)).zip(1..) {
             let before = layouts.at(layouts.newest()).expect("it is the newest").clone();
-            line.push(manifest.map_or_else(|| first.clone(), |parts| self::manifest(version, &before, parts)));
-            match LayoutHistory::new(&line) {
+            manifests.push(manifest.map_or_else(|| first.clone(), |parts| self::manifest(version, &before, parts)));
+            match LayoutHistory::new(&manifests) {
                 Ok(longer) => layouts = longer,
                 // It is refused; the next manifest follows the one before it.
-                Err(_) => drop(line.pop()),
+                Err(_) => drop(manifests.pop()),
             }
         }
-        let steps = steps_of(&layouts, &line, repeats);
+        let steps = steps_of(&layouts, &manifests, repeats);
         prop_assert_eq!(check_composition(&layouts, &steps), Ok(()));
-        let versions: Vec<_> = std::iter::once(0).chain(line.iter().map(|manifest| manifest.version)).collect();
-        let lowest = line.iter().filter(|manifest| !manifest.reversible).map(|manifest| manifest.version).max();
+        let versions: Vec<_> = std::iter::once(0).chain(manifests.iter().map(|manifest| manifest.version)).collect();
+        let lowest = manifests.iter().filter(|manifest| !manifest.reversible).map(|manifest| manifest.version).max();
         for &source in &versions {
             walk(&layouts, &steps, source, layouts.newest());
             if lowest.is_none_or(|lowest| source >= lowest) {

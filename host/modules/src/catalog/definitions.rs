@@ -9,12 +9,12 @@ use bbs_lens::layout::schema::Layout;
 use crate::answer::{Definitions, WrittenColumns};
 use crate::migration::WrittenDefinitions;
 
-/// Returns the definitions for both directions. The manifest has to be part of `line`.
-pub(super) fn columns(line: &LayoutHistory, manifest: &Manifest) -> WrittenDefinitions {
-    let after = line
+/// Returns the definitions for both directions. The manifest has to be part of `history`.
+pub(super) fn columns(history: &LayoutHistory, manifest: &Manifest) -> WrittenDefinitions {
+    let after = history
         .at(manifest.version)
         .expect("the layout history was built from this manifest");
-    let before = line.before(manifest.version);
+    let before = history.before(manifest.version);
     WrittenDefinitions {
         up: of_accesses(after, &manifest.up),
         down: of_accesses(before, &manifest.down),

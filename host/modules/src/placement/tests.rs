@@ -45,7 +45,7 @@ fn newer_migration_is_appended_and_names_its_predecessor() {
     let entries = merge(
         before,
         [migration(5, "c"), migration(7, "d")].into_iter(),
-        &Line::default(),
+        &MigrationSet::default(),
     )
     .unwrap();
     assert_eq!(files(&entries), ["a", "c", "d", "t"]);
@@ -58,7 +58,7 @@ fn migration_of_a_present_version_replaces_it() {
     let entries = merge(
         before,
         [migration(3, "new-b")].into_iter(),
-        &Line::default(),
+        &MigrationSet::default(),
     )
     .unwrap();
     assert_eq!(files(&entries), ["a", "new-b", "c"]);
@@ -71,7 +71,7 @@ fn migration_between_others_is_inserted_at_its_version() {
     let entries = merge(
         before,
         [migration(7, "d"), migration(3, "b")].into_iter(),
-        &Line::default(),
+        &MigrationSet::default(),
     )
     .unwrap();
     assert_eq!(files(&entries), ["a", "b", "c", "d", "t"]);
@@ -94,7 +94,12 @@ fn migrations_of_an_add_on_follow_those_of_its_base_in_between() {
 #[test]
 fn migration_older_than_the_first_is_rejected() {
     let before = || vec![migration(3, "a"), migration(5, "c")];
-    let error = merge(before(), [migration(2, "b")].into_iter(), &Line::default()).unwrap_err();
+    let error = merge(
+        before(),
+        [migration(2, "b")].into_iter(),
+        &MigrationSet::default(),
+    )
+    .unwrap_err();
     assert_eq!((error.version, error.first), (2, 3));
     let base = [1].into_iter().collect();
     assert!(merge(before(), [migration(2, "b")].into_iter(), &base).is_ok());
@@ -102,17 +107,17 @@ fn migration_older_than_the_first_is_rejected() {
 
 #[test]
 fn insertions_need_a_migration_above_those_that_were_there() {
-    let line = |versions: &[DataVersion]| versions.iter().copied().collect::<Line>();
-    let before = line(&[1, 5, 8]);
+    let set = |versions: &[DataVersion]| versions.iter().copied().collect::<MigrationSet>();
+    let before = set(&[1, 5, 8]);
     for (after, inserted, refused_at) in [
         (
-            line(&[1, 3, 5, 6, 8]),
+            set(&[1, 3, 5, 6, 8]),
             vec![(3, vec![5, 8]), (6, vec![8])],
             Some(8),
         ),
-        (line(&[1, 3, 5, 8, 9]), vec![(3, vec![5, 8])], None),
-        (line(&[1, 5, 8, 9]), vec![], None),
-        (line(&[1, 5, 8]), vec![], None),
+        (set(&[1, 3, 5, 8, 9]), vec![(3, vec![5, 8])], None),
+        (set(&[1, 5, 8, 9]), vec![], None),
+        (set(&[1, 5, 8]), vec![], None),
     ] {
         let migrations = inserted
             .into_iter()
@@ -127,7 +132,7 @@ fn insertions_need_a_migration_above_those_that_were_there() {
         );
     }
     assert_eq!(
-        Insertions::between(&Line::default(), &before),
+        Insertions::between(&MigrationSet::default(), &before),
         Insertions::default()
     );
 }
@@ -140,6 +145,6 @@ fn translator_is_sorted_into_the_chain() {
         translator(10, 11, "new-ten"),
         translator(11, 12, "eleven"),
     ];
-    let entries = merge(before, built.into_iter(), &Line::default()).unwrap();
+    let entries = merge(before, built.into_iter(), &MigrationSet::default()).unwrap();
     assert_eq!(files(&entries), ["nine", "new-ten", "eleven"]);
 }

@@ -60,7 +60,7 @@ impl RoundTrip {
         dialect: Dialect,
     ) -> Result<Self, ComposeError> {
         let version = migration.manifest().version;
-        let below = layouts.line().up_to(version - 1).newest();
+        let below = layouts.migrations().up_to(version - 1).newest();
         let (source, target) = match direction {
             Direction::Up => (below, version),
             Direction::Down => (version, below),

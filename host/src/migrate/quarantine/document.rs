@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::Dialect;
 use bbs_encryption::Keyring;
+use bbs_files::digest::{from_hex, to_hex};
 use bbs_lens::TableBuilder;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing, Table};
 use bbs_lens::layout::values::Value;
-use bbs_units::digest::{from_hex, to_hex};
 use bbs_units::{OwnedValue, TableRows, UnitBatch, UnitKey};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};

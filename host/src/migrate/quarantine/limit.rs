@@ -1,12 +1,11 @@
 //! The bound on the units that a migration moves into quarantine: more of them are no damage, but a
 //! wrong key or a faulty module, which would empty the deployment.
 
-use bbs_database::{StatementResult, Transaction};
+use bbs_database::{StatementResult, Transaction, signed};
 use bbs_model::quarantine::is_too_many;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry};
-use crate::migrate::state::signed;
 use crate::migrate::{MigrateError, Work, unit_counts};
 
 /// Checks the number of pending entries of a group, those of earlier runs included: a host that is
@@ -25,13 +24,8 @@ pub(super) async fn refuse_too_many(
         .and_where(Expr::col("table_name").is_in(sources))
         .and_where(Expr::col("from_version").eq(signed(work.from)))
         .and_where(Expr::col("pending").eq(true));
-    let refused = tx
-        .fetch_one(&query)
-        .await
-        .about(QUARANTINE)?
-        .integer(0)
-        .about(QUARANTINE)?;
-    let refused = refused.unwrap_or_default().unsigned_abs();
+    let refused = tx.fetch_number(&query).await.about(QUARANTINE)?;
+    let refused = refused.unsigned_abs();
     let all = *work.unit_counts[group]
         .get_or_try_init(|| unit_counts::units(tx, work, group, None))
         .await?;

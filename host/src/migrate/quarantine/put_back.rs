@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QUARANTINE, QuarantineEntry, damaged, entries, kept, remove};
 use crate::lock::fence::Fence;
-use crate::migrate::lines::LinePair;
+use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::plan::TablePlan;
 use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, Work, found};
@@ -178,14 +178,14 @@ async fn try_put_back(
     mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
     let mut reader = context.database.read().await?;
-    let lines = LinePair::since(context, &mut reader, entry.from, entry.at_ns).await?;
+    let histories = HistoryPair::since(context, &mut reader, entry.from, entry.at_ns).await?;
     drop(reader);
-    if lines.ran.at(entry.from).is_none() {
+    if histories.ran.at(entry.from).is_none() {
         return Err(MigrateError::UnknownVersion {
             version: entry.from,
         });
     }
-    let way = lines.way(entry.from, current);
+    let way = histories.way(entry.from, current);
     let mut settled = SettledTransaction::begin(fence).await?;
     if settled.current != current {
         return Err(MigrateError::QuarantineUnderway);

@@ -13,7 +13,7 @@ use super::{
     FOREIGN, QuarantineContent, QuarantineEntry, damaged, entries, kept, put, remove, unit,
 };
 use crate::lock::fence::Fence;
-use crate::migrate::lines::LinePair;
+use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::{Context, MigrateError};
 
 impl QuarantineContent {
@@ -210,7 +210,7 @@ async fn is_in_a_table(
     current: DataVersion,
     key: &UnitKey,
 ) -> Result<bool, MigrateError> {
-    let layouts = LinePair::here(context, tx).await?.ran;
+    let layouts = HistoryPair::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
         let column = bbs_units::unit_column(table).and_then(|name| table.find_column(name));
         column.is_some_and(|column| column.kind.is_text())
@@ -238,6 +238,6 @@ async fn layout_of(
     let unknown = MigrateError::UnknownVersion {
         version: entry.from,
     };
-    let lines = LinePair::since(context, tx, entry.from, entry.at_ns).await?;
-    Ok(lines.ran.at(entry.from).ok_or(unknown)?.clone())
+    let histories = HistoryPair::since(context, tx, entry.from, entry.at_ns).await?;
+    Ok(histories.ran.at(entry.from).ok_or(unknown)?.clone())
 }

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry, is_present, key_at, put};
-use crate::migrate::lines::LinePair;
+use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::{Context, MigrateError};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
 
@@ -37,7 +37,7 @@ impl ServingQuarantine {
         let unknown = MigrateError::UnknownVersion {
             version: self.version,
         };
-        let layouts = LinePair::here(&self.context, tx).await?.ran;
+        let layouts = HistoryPair::here(&self.context, tx).await?.ran;
         let place = Place::new(layouts.at(self.version).ok_or(unknown)?.clone());
         let table = &place.layout.tables[row.table];
         let key = UnitKey::text(row.unit);

@@ -1,6 +1,6 @@
 //! Random catalogs of lossless and lossy migrations, of which some are inserted after the others
-//! have run: the database equals one that ran the new line from the start, or the start refuses and
-//! leaves it as it is.
+//! have run: the database equals one that ran the new catalog from the start, or the start refuses
+//! and leaves it as it is.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
 use proptest::prelude::*;
 
-use super::line;
+use super::migrations;
 use super::world::TestEngine;
 use crate::migrate::{MigrateError, layout_history};
 
@@ -155,10 +155,13 @@ fn keyed_by_guid(name: &str) -> Table {
 fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dyn Transform>> {
     let table = apps(before)?;
     let access = |written: &str| Access::to(&table.name).reads(["domain"]).writes([written]);
-    let manifest = line::manifest(version, "step");
+    let manifest = migrations::manifest(version, "step");
     let function = |manifest: Manifest, function| {
         let domain = || access("domain");
-        Some(line::native(manifest.up(domain()).down(domain()), function))
+        Some(migrations::native(
+            manifest.up(domain()).down(domain()),
+            function,
+        ))
     };
     match kind {
         Kind::PrefixA => function(manifest, prefix_a),
@@ -169,11 +172,11 @@ fn migration(kind: Kind, version: DataVersion, before: &Layout) -> Option<Arc<dy
             let manifest = manifest
                 .add_column(&table.name, Column::long_text(&added).nullable())
                 .up(access(&added));
-            Some(line::native(manifest, compute))
+            Some(migrations::native(manifest, compute))
         }
         _ => {
             let manifest = with_changes(manifest, kind, before, table)?;
-            Some(line::native(manifest, line::none))
+            Some(migrations::native(manifest, migrations::none))
         }
     }
 }
@@ -228,30 +231,31 @@ fn with_changes(
 
 /// A catalog of these kinds at the versions from 2 on, without those that the layouts do not allow.
 fn catalog(kinds: &[Kind]) -> Vec<Arc<dyn Transform>> {
-    let mut line = vec![line::all().swap_remove(0)];
+    let mut catalog = vec![migrations::all().swap_remove(0)];
     for (kind, version) in kinds.iter().zip(2..) {
-        let layouts = layout_history(&line).unwrap();
+        let layouts = layout_history(&catalog).unwrap();
         let next = migration(*kind, version, layouts.at(layouts.newest()).unwrap());
-        line.extend(next);
-        if layout_history(&line).is_err() {
-            line.pop();
+        catalog.extend(next);
+        if layout_history(&catalog).is_err() {
+            catalog.pop();
         }
     }
-    line
+    catalog
 }
 
-fn versions(line: &[Arc<dyn Transform>]) -> Vec<DataVersion> {
-    line.iter()
+fn versions(catalog: &[Arc<dyn Transform>]) -> Vec<DataVersion> {
+    catalog
+        .iter()
         .map(|migration| migration.manifest().version)
         .collect()
 }
 
-async fn world_with(line: &[Arc<dyn Transform>], to: DataVersion) -> TestEngine {
+async fn world_with(catalog: &[Arc<dyn Transform>], to: DataVersion) -> TestEngine {
     let mut world = TestEngine::with_rows(APPS).await;
     world
         .execute("UPDATE desired_lrps SET domain = 'Domain of ' || guid")
         .await;
-    world.context.migrations = line.to_vec();
+    world.context.migrations = catalog.to_vec();
     world.up(to).await.unwrap();
     world
 }

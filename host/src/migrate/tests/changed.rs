@@ -10,7 +10,7 @@ use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
 use tokio::task::spawn_blocking;
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::lock::fence::Fence;
 use crate::migrate::*;
@@ -73,13 +73,13 @@ pub(super) fn noted(batch: &Batch) -> Result<Outcome, String> {
 /// A world in which clients follow a migration of this row function, which writes annotations.
 pub(super) async fn annotated(
     mut world: TestEngine,
-    row_function: line::RowFunction,
+    row_function: migrations::RowFunction,
 ) -> TestEngine {
     let access = Access::to("desired_lrps");
-    let manifest = line::manifest(2, "notes")
+    let manifest = migrations::manifest(2, "notes")
         .up(access.reads(["annotation"]).writes(["annotation"]))
         .leaves_residue();
-    let notes = line::native(manifest, row_function);
+    let notes = migrations::native(manifest, row_function);
     world.context.migrations = vec![Arc::clone(&all()[0]), notes];
     world
         .execute("UPDATE desired_lrps SET annotation = 'first'")

@@ -11,7 +11,7 @@ use bbs_lens::layout::history::Way;
 use bbs_lens::layout::schema::Column;
 use bbs_lens::transform::Transform;
 
-use super::line::{all, manifest, native, none};
+use super::migrations::{all, manifest, native, none};
 use crate::migrate::layout_history;
 use crate::migrate::plan::{self, Strategy, TablePlan};
 use crate::migrate::statements;

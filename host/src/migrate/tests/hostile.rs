@@ -9,7 +9,7 @@ use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::{TestEngine, at_unit};
 use crate::migrate::*;
 
@@ -79,16 +79,19 @@ fn short_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcom
     Ok(outcome)
 }
 
-async fn world(function: line::RowFunction, refused_units: RefusedUnits) -> TestEngine {
+async fn world(function: migrations::RowFunction, refused_units: RefusedUnits) -> TestEngine {
     let mut world = TestEngine::with_rows(20).await.tuned(Tuning {
         refused_units,
         ..Tuning::default()
     });
     let access = Access::to("desired_lrps").reads(["guid"]);
-    let manifest = line::manifest(2, "hostile")
+    let manifest = migrations::manifest(2, "hostile")
         .up(access.writes(["annotation"]))
         .leaves_residue();
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, function)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(manifest, function),
+    ];
     world
 }
 
@@ -106,7 +109,7 @@ async fn batch_over_its_budget_is_divided_and_written() {
 
 #[tokio::test]
 async fn unit_that_makes_too_much_or_panics_is_named_and_quarantined_alone() {
-    let functions: [(line::RowFunction, &str); 2] = [
+    let functions: [(migrations::RowFunction, &str); 2] = [
         (large_for_one, "bytes of memory"),
         (short_for_one, "out of bounds"),
     ];
@@ -191,13 +194,13 @@ fn without_second_instances(
 async fn check_counts_the_rows_that_a_migration_removes() {
     let mut world = TestEngine::with_rows(20).await;
     let access = Access::to("actual_lrps").reads(["place"]);
-    let manifest = line::manifest(2, "hostile")
+    let manifest = migrations::manifest(2, "hostile")
         .up(access.reshapes())
         .irreversible()
         .removes_rows();
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(manifest, without_second_instances),
+        migrations::native(manifest, without_second_instances),
     ];
     let checked = check(&world.context, 2).await.unwrap();
     assert_eq!(

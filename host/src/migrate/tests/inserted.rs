@@ -1,4 +1,4 @@
-//! A catalog with migrations below others that ran: the database equals one that ran the new line
+//! A catalog with migrations below others that ran: the database equals one that ran the new catalog
 //! from the start.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use bbs_lens::layout::schema::Column;
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::{TestEngine, TestRows};
 use crate::lock::fence::Fence;
 use crate::migrate::*;
@@ -134,20 +134,20 @@ async fn database_equals_one_that_ran_the_new_line_from_the_start() {
 #[tokio::test]
 async fn way_down_may_insert_what_only_adds() {
     let [gpus, marker] = additive();
-    let [mut ran, mut line] = [without(4), without(4)];
+    let [mut ran, mut catalog] = [without(4), without(4)];
     ran.truncate(5);
-    line.insert(3, gpus);
-    line.push(marker);
+    catalog.insert(3, gpus);
+    catalog.push(marker);
     let mut world = TestEngine::with_rows(12).await;
     world.context.migrations = ran;
     world.up(6).await.unwrap();
     edit(&world).await;
-    world.context.migrations.clone_from(&line);
+    world.context.migrations.clone_from(&catalog);
     let plan = plan(&world.context, 4).await.unwrap();
     assert_eq!((plan.direction, plan.inserted), (Direction::Down, vec![4]));
     world.down(4).await.unwrap();
     let mut expected = TestEngine::with_rows(12).await;
-    expected.context.migrations = line;
+    expected.context.migrations = catalog;
     expected.up(8).await.unwrap();
     edit(&expected).await;
     expected.down(4).await.unwrap();
@@ -224,10 +224,10 @@ async fn version_that_stands_for_what_ran_is_refused_before_a_write() {
 /// A migration that only adds, and one above it.
 fn additive() -> [Arc<dyn Transform>; 2] {
     let limit = Column::integer("gpu_limit").default(0);
-    let gpus = line::manifest(4, "gpus").add_column("desired_lrps", limit);
+    let gpus = migrations::manifest(4, "gpus").add_column("desired_lrps", limit);
     [
-        line::native(gpus, line::none),
-        line::native(line::manifest(8, "marker"), line::none),
+        migrations::native(gpus, migrations::none),
+        migrations::native(migrations::manifest(8, "marker"), migrations::none),
     ]
 }
 
@@ -367,13 +367,13 @@ async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
     let before = world.everything().await;
     let marks = ["evacuating"];
     let marks = Access::to("actual_lrps").reads(marks).writes(marks);
-    let manifest = line::manifest(2, "turn-around")
+    let manifest = migrations::manifest(2, "turn-around")
         .up(marks.clone())
         .down(marks);
     world
         .context
         .migrations
-        .insert(1, line::native(manifest, turn_around));
+        .insert(1, migrations::native(manifest, turn_around));
     let error = world.up(5).await.unwrap_err();
     assert!(matches!(&error, MigrateError::Stopped { .. }), "{error}");
     let texts = bbs_work::causes::with_causes(&error).to_string();

@@ -8,7 +8,7 @@ use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::migrate::*;
 
@@ -71,7 +71,7 @@ fn corrected() -> Arc<dyn Transform> {
             ..Outcome::default()
         })
     }
-    line::native(all()[3].manifest().clone(), lenient)
+    migrations::native(all()[3].manifest().clone(), lenient)
 }
 
 #[tokio::test]
@@ -472,8 +472,11 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
     }
     let mut world = TestEngine::with_rows(20).await.tuned(quarantining());
     let access = Access::to("desired_lrps").reads(["guid"]);
-    let manifest = line::manifest(2, "refuses-half").up(access.writes(["annotation"]));
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, refuses_half)];
+    let manifest = migrations::manifest(2, "refuses-half").up(access.writes(["annotation"]));
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(manifest, refuses_half),
+    ];
     world.up(2).await.unwrap();
     assert_eq!(world.rows("desired_lrps").await.len(), 10);
     let kept = entries(&world).await;
@@ -508,12 +511,14 @@ async fn check_reports_a_loss_without_its_values() {
     world.up(5).await.unwrap();
     let notes = ["annotation"];
     let notes = Access::to("desired_lrps").reads(notes).writes(notes);
-    let manifest = line::manifest(8, "forgets").up(notes.clone()).down(notes);
+    let manifest = migrations::manifest(8, "forgets")
+        .up(notes.clone())
+        .down(notes);
     world.context.migrations.truncate(5);
     world
         .context
         .migrations
-        .push(line::native(manifest, forgetful));
+        .push(migrations::native(manifest, forgetful));
     let before = world.everything().await;
     let checked = check(&world.context, 8).await.unwrap();
     assert_eq!(world.everything().await, before);

@@ -9,7 +9,7 @@ use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::transform::RunArguments;
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::migrate::*;
 
@@ -51,8 +51,11 @@ async fn slow_batches_of_units_with_many_rows_do_not_grow() {
         .await;
     assert_eq!(world.count("actual_lrps").await, 12_000);
     let access = Access::to("actual_lrps").reads(["state"]);
-    let manifest = line::manifest(2, "notes-units").up(access.writes(["state"]));
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, note_units)];
+    let manifest = migrations::manifest(2, "notes-units").up(access.writes(["state"]));
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(manifest, note_units),
+    ];
     world.up(2).await.unwrap();
     assert_eq!(world.count("actual_lrps").await, 12_000);
     assert_eq!(LARGEST_CALL.load(Ordering::Relaxed), FIRST_BATCH);

@@ -5,7 +5,7 @@ use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::{TestEngine, at_unit};
 use crate::migrate::*;
 
@@ -111,10 +111,10 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
     let mut world = TestEngine::with_rows(2).await;
     world.up(4).await.unwrap();
     let manifest = all()[3].manifest().clone();
-    world.context.migrations[3] = std::sync::Arc::new(line::NativeMigration {
+    world.context.migrations[3] = std::sync::Arc::new(migrations::NativeMigration {
         manifest,
         digest: "other".into(),
-        function: line::none,
+        function: migrations::none,
     });
     for version in [4, 5] {
         let error = world.up(version).await.unwrap_err();
@@ -194,10 +194,10 @@ async fn reversed_version_may_be_applied_again_with_another_module() {
     world.up(2).await.unwrap();
     world.down(1).await.unwrap();
     let manifest = all()[1].manifest().clone();
-    world.context.migrations[1] = std::sync::Arc::new(line::NativeMigration {
+    world.context.migrations[1] = std::sync::Arc::new(migrations::NativeMigration {
         manifest,
         digest: "other".into(),
-        function: line::none,
+        function: migrations::none,
     });
     world.up(2).await.unwrap();
     assert_eq!(world.version().await, (2, 2));
@@ -209,10 +209,10 @@ async fn down_across_a_one_way_migration_is_refused_before_a_write() {
     world.up(2).await.unwrap();
     let mut manifest = all()[1].manifest().clone();
     manifest.reversible = false;
-    world.context.migrations[1] = std::sync::Arc::new(line::NativeMigration {
+    world.context.migrations[1] = std::sync::Arc::new(migrations::NativeMigration {
         manifest,
         digest: "digest-of-2".into(),
-        function: line::none,
+        function: migrations::none,
     });
     let error = world.down(1).await.unwrap_err();
     assert!(
@@ -501,9 +501,12 @@ fn annotate(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, St
 async fn records_go_back_to_their_version_where_a_rollback_changes_nothing_else() {
     let mut world = TestEngine::with_rows(3).await;
     let access = Access::to("desired_lrps").reads(["guid"]);
-    let fifth = line::manifest(5, "annotate").up(access.writes(["annotation"]));
+    let fifth = migrations::manifest(5, "annotate").up(access.writes(["annotation"]));
     world.context.migrations.truncate(4);
-    world.context.migrations.push(line::native(fifth, annotate));
+    world
+        .context
+        .migrations
+        .push(migrations::native(fifth, annotate));
     let versions = async || {
         world
             .text("SELECT group_concat(DISTINCT record_version) FROM desired_lrps")

@@ -9,7 +9,7 @@ use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
-use super::line::{self, all};
+use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::migrate::*;
 
@@ -23,7 +23,7 @@ fn words_table(name: &str) -> Table {
 }
 
 fn creating_words(version: DataVersion, name: &str) -> Manifest {
-    line::manifest(version, name).create_table(words_table("words"))
+    migrations::manifest(version, name).create_table(words_table("words"))
 }
 
 /// The accesses of [`shout`].
@@ -126,7 +126,7 @@ async fn assert_up_makes_words(created: Manifest) {
     let mut world = TestEngine::with_rows(4).await;
     let [apps, rows] = accesses();
     let manifest = created.up(apps).up(rows);
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, shout)];
+    world.context.migrations = vec![Arc::clone(&all()[0]), migrations::native(manifest, shout)];
     world.up(2).await.unwrap();
     edit_words(&world).await;
     world.down(1).await.unwrap();
@@ -145,13 +145,13 @@ async fn rows_made_by_up_replace_the_kept_rows_of_units_edited_since() {
 async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
     let mut world = TestEngine::with_rows(4).await;
     let [apps, rows] = accesses();
-    let dropped = line::manifest(3, "drops-words").drop_table("words");
+    let dropped = migrations::manifest(3, "drops-words").drop_table("words");
     let dropped = dropped.down(apps.clone()).down(rows.clone());
     let created = creating_words(2, "makes-words").up(apps).up(rows);
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(created, shout),
-        line::native(dropped, shout),
+        migrations::native(created, shout),
+        migrations::native(dropped, shout),
     ];
     world.up(2).await.unwrap();
     edit_words(&world).await;
@@ -164,7 +164,7 @@ async fn rows_made_by_down_replace_the_kept_rows_of_units_edited_since() {
 
 /// Creates the table of words under another name.
 fn created_and_renamed(name: &str) -> Manifest {
-    line::manifest(2, name)
+    migrations::manifest(2, name)
         .create_table(words_table("staging"))
         .rename_table("staging", "words")
 }
@@ -174,7 +174,7 @@ async fn rows_of_a_table_that_was_renamed_as_it_was_created_come_back() {
     let mut world = TestEngine::with_rows(4).await;
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(created_and_renamed("words"), line::none),
+        migrations::native(created_and_renamed("words"), migrations::none),
     ];
     world.up(2).await.unwrap();
     world
@@ -199,13 +199,13 @@ async fn rows_made_for_a_table_that_was_renamed_as_it_was_created_replace_kept_r
 #[tokio::test]
 async fn rows_of_a_table_that_was_renamed_as_it_was_dropped_come_back() {
     let mut world = TestEngine::with_rows(4).await;
-    let dropped = line::manifest(3, "drops-words")
+    let dropped = migrations::manifest(3, "drops-words")
         .rename_table("words", "old_words")
         .drop_table("old_words");
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(creating_words(2, "words"), line::none),
-        line::native(dropped, line::none),
+        migrations::native(creating_words(2, "words"), migrations::none),
+        migrations::native(dropped, migrations::none),
     ];
     world.up(2).await.unwrap();
     world
@@ -239,13 +239,13 @@ fn pass(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String
 /// `words` is created empty, and a later step transforms it together with `desired_lrps`.
 async fn with_words_beside_apps(apps: usize) -> TestEngine {
     let mut world = TestEngine::with_rows(apps).await;
-    let joined = line::manifest(3, "reads-both")
+    let joined = migrations::manifest(3, "reads-both")
         .up(Access::to("desired_lrps").reads(["guid"]))
         .up(Access::to("words").reads(["word"]).writes(["word"]));
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(creating_words(2, "creates-words"), line::none),
-        line::native(joined, pass),
+        migrations::native(creating_words(2, "creates-words"), migrations::none),
+        migrations::native(joined, pass),
     ];
     world.up(3).await.unwrap();
     for unit in ["app-00001", "before-all", "zzz-after-all"] {
@@ -262,11 +262,11 @@ async fn with_words_beside_apps(apps: usize) -> TestEngine {
 async fn rows_of_a_dropped_table_are_given_back_to_the_record_that_they_belonged_to() {
     let mut world = TestEngine::with_rows(4).await;
     let epoch = Column::varchar("modification_tag_epoch", 255).nullable();
-    let tagged = line::manifest(2, "tags").add_column("desired_lrps", epoch);
+    let tagged = migrations::manifest(2, "tags").add_column("desired_lrps", epoch);
     world.context.migrations = vec![
         Arc::clone(&all()[0]),
-        line::native(tagged, line::none),
-        line::native(creating_words(3, "makes-words"), line::none),
+        migrations::native(tagged, migrations::none),
+        migrations::native(creating_words(3, "makes-words"), migrations::none),
     ];
     world.up(3).await.unwrap();
     world
@@ -378,10 +378,13 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
 #[tokio::test]
 async fn values_of_a_column_are_given_back_to_a_table_that_is_renamed_with_it() {
     let mut world = TestEngine::with_rows(3).await;
-    let renames = line::manifest(2, "renames")
+    let renames = migrations::manifest(2, "renames")
         .rename_table("desired_lrps", "apps")
         .add_column("apps", Column::long_text("note").nullable());
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(renames, line::none)];
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(renames, migrations::none),
+    ];
     world.up(2).await.unwrap();
     world
         .execute("UPDATE apps SET note = 'kept' WHERE guid = 'app-00001'")

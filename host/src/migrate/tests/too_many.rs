@@ -9,7 +9,7 @@ use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
-use super::line::{self, SLOW, all};
+use super::migrations::{self, SLOW, all};
 use super::world::TestEngine;
 use crate::migrate::*;
 
@@ -17,7 +17,7 @@ use crate::migrate::*;
 const UNITS: usize = 100;
 
 /// A database whose units a migration takes to version 2 with this row function.
-async fn world(function: line::RowFunction, quarantine_limit: u64) -> TestEngine {
+async fn world(function: migrations::RowFunction, quarantine_limit: u64) -> TestEngine {
     let tuning = Tuning {
         refused_units: RefusedUnits::Quarantine,
         quarantine_limit,
@@ -25,8 +25,11 @@ async fn world(function: line::RowFunction, quarantine_limit: u64) -> TestEngine
     };
     let mut world = TestEngine::with_rows(UNITS).await.tuned(tuning);
     let access = Access::to("desired_lrps").reads(["guid"]);
-    let manifest = line::manifest(2, "faulty").up(access.writes(["annotation"]));
-    world.context.migrations = vec![Arc::clone(&all()[0]), line::native(manifest, function)];
+    let manifest = migrations::manifest(2, "faulty").up(access.writes(["annotation"]));
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(manifest, function),
+    ];
     world
 }
 

@@ -12,7 +12,7 @@ use bbs_work::progress::Progress;
 use bbs_work::throttle::Throttle;
 use tempfile::TempDir;
 
-use super::line as migrations;
+use super::migrations;
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
 use crate::migrate::{

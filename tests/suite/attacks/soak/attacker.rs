@@ -144,10 +144,11 @@ pub struct Attacker {
 }
 
 /// Words that the errors of attacks name.
-const CAUSES: [&str; 7] = [
+const CAUSES: [&str; 8] = [
     "\"hostile\"",
     "1.2-hostile",
     "bytes of memory",
+    "computed for longer",
     "ran longer",
     "Invalid field",
     "instances are busy",

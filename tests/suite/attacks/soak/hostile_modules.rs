@@ -80,7 +80,7 @@ impl HostileMigration {
         match self {
             Self::Grows => "bytes of memory",
             Self::OtherRows => "units",
-            Self::Spins => "ran longer",
+            Self::Spins => "computed for longer",
         }
     }
 }

@@ -79,7 +79,7 @@ pub(super) async fn belongings(
     }
     let mut statements = Vec::new();
     for row in tx.fetch(query).await? {
-        let number = row.integer(2)?.unwrap_or_default();
+        let number = row.integer_or_zero(2)?;
         let table = replacements[usize::try_from(number).unwrap_or_default()].table;
         if row.text(1)?.is_none_or(|index| {
             index == key_name(&table.name) || table.indexes.iter().any(|known| known.name == index)

@@ -33,9 +33,9 @@ pub(super) async fn relation(
     let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
         return Ok(None);
     };
-    let definition = words(row.text(1)?.unwrap_or_default());
+    let definition = words(row.text_or_empty(1)?);
     let is_virtual = definition.get(1).is_some_and(|word| word == "VIRTUAL");
-    let kind = match row.text(0)?.unwrap_or_default() {
+    let kind = match row.text_or_empty(0)? {
         "table" if is_virtual => "a virtual table",
         "table" => "a table",
         "view" => "a view",

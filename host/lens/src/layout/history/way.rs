@@ -1,5 +1,5 @@
 //! The way of a migration: down from what ran to the last version that it has in common with what
-//! is wanted, and up from there. Where both are a part of one line, it only goes up or only down.
+//! is wanted, and up from there. Where both are a part of one history, it only goes up or only down.
 
 use super::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -23,7 +23,7 @@ impl Leg {
     }
 }
 
-/// The way from a version of one line to a version of another.
+/// The way from a version of one layout history to a version of another.
 #[derive(Debug, Clone, Copy)]
 pub struct Way<'a> {
     pub from: DataVersion,
@@ -35,7 +35,7 @@ pub struct Way<'a> {
 }
 
 impl<'a> Way<'a> {
-    /// The way between two versions of one line.
+    /// The way between two versions of one layout history.
     pub fn within(layouts: &'a LayoutHistory, from: DataVersion, to: DataVersion) -> Self {
         Self {
             from,
@@ -46,7 +46,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// The way from a version of the line that ran to a version of another.
+    /// The way from a version of the history that ran to a version of another.
     pub fn between(
         before: &'a LayoutHistory,
         after: &'a LayoutHistory,
@@ -54,9 +54,9 @@ impl<'a> Way<'a> {
         to: DataVersion,
     ) -> Self {
         let turn = before
-            .line()
+            .migrations()
             .up_to(from)
-            .last_in_common(&after.line().up_to(to));
+            .last_in_common(&after.migrations().up_to(to));
         Self {
             from,
             to,
@@ -118,7 +118,7 @@ impl<'a> Way<'a> {
         )
     }
 
-    /// The layouts of the line in which the way goes in a direction.
+    /// The layout history in which the way goes in a direction.
     pub fn layouts(&self, direction: Direction) -> &'a LayoutHistory {
         match direction {
             Direction::Up => self.after,
@@ -129,7 +129,7 @@ impl<'a> Way<'a> {
     /// The layout that it begins with.
     ///
     /// # Panics
-    /// If its line does not have the version.
+    /// If its history does not have the version.
     pub fn source(&self) -> &'a Layout {
         self.before
             .at(self.from)
@@ -139,7 +139,7 @@ impl<'a> Way<'a> {
     /// The layout that it leads to.
     ///
     /// # Panics
-    /// If its line does not have the version.
+    /// If its history does not have the version.
     pub fn target(&self) -> &'a Layout {
         self.after
             .at(self.to)
@@ -165,8 +165,8 @@ impl<'a> Way<'a> {
 
     /// The migrations that run for the first time below others that ran.
     pub fn inserted(&self) -> Vec<DataVersion> {
-        let ran = self.before.line().up_to(self.from);
-        let wanted = self.after.line().up_to(self.to);
+        let ran = self.before.migrations().up_to(self.from);
+        let wanted = self.after.migrations().up_to(self.to);
         ran.inserted(&wanted).collect()
     }
 }

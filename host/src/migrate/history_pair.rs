@@ -1,26 +1,27 @@
-//! The two lines that a migration connects: what ran on this database, and what the catalog has,
-//! with the layouts of both and what the owner of the database has added to its tables. Reads only.
+//! The two layout histories that a migration connects: what ran on this database, and what the
+//! catalog has, with the layouts of both and what the owner of the database has added to its
+//! tables. Reads only.
 
 use std::collections::BTreeMap;
 
 use bbs_database::Transaction;
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_lens::layout::history::{Additions, LayoutHistory, Way};
-use bbs_lens::layout::line::Line;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::migration_set::MigrationSet;
 
-use super::state::{self, HistoryLine};
+use super::state::{self, HistoryEntry};
 use super::{Context, MigrateError, found, layout_history};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the
 /// catalog has inserted migrations.
 #[derive(Debug, Clone)]
-pub(super) struct LinePair {
+pub(super) struct HistoryPair {
     pub(super) ran: LayoutHistory,
     pub(super) catalog: LayoutHistory,
 }
 
-impl LinePair {
+impl HistoryPair {
     /// The layouts that the migrations declare, whatever else the tables of the database have.
     pub(super) async fn declared(
         context: &Context,
@@ -31,13 +32,9 @@ impl LinePair {
     }
 
     /// The declared layouts for a database on which these migrations ran.
-    pub(super) fn after(context: &Context, ran: &Line) -> Result<Self, MigrateError> {
-        let manifests = context
-            .migrations
-            .iter()
-            .map(|migration| migration.manifest());
+    pub(super) fn after(context: &Context, ran: &MigrationSet) -> Result<Self, MigrateError> {
         Ok(Self {
-            ran: LayoutHistory::that_ran(manifests, ran)?,
+            ran: LayoutHistory::that_ran(context.manifests(), ran)?,
             catalog: layout_history(&context.migrations)?,
         })
     }
@@ -59,18 +56,19 @@ impl LinePair {
             })
             .collect();
         additions.retain(|_, added| *added != Additions::default());
-        let manifests = || {
-            context
-                .migrations
-                .iter()
-                .map(|migration| migration.manifest())
-        };
-        let ran = declared.ran.with_additions(at, &additions, manifests())?;
-        let turn = declared.ran.line().last_in_common(&declared.catalog.line());
+        let ran = declared
+            .ran
+            .with_additions(at, &additions, context.manifests())?;
+        let turn = declared
+            .ran
+            .migrations()
+            .last_in_common(&declared.catalog.migrations());
         let catalog = match ran.at(turn).filter(|_| !additions.is_empty()) {
-            Some(layout) => declared
-                .catalog
-                .with_layout(turn, layout.clone(), manifests())?,
+            Some(layout) => {
+                declared
+                    .catalog
+                    .with_layout(turn, layout.clone(), context.manifests())?
+            }
             None => declared.catalog,
         };
         Ok(Self { ran, catalog })
@@ -119,35 +117,42 @@ impl LinePair {
 }
 
 /// The versions of the catalog.
-pub(super) fn catalog_line(context: &Context) -> Line {
+pub(super) fn catalog_migrations(context: &Context) -> MigrationSet {
     context
-        .migrations
-        .iter()
-        .map(|migration| migration.manifest().version)
+        .manifests()
+        .map(|manifest| manifest.version)
         .collect()
 }
 
 /// The migrations of the catalog that ran on this database.
-pub(super) async fn ran(context: &Context, tx: &mut Transaction) -> Result<Line, MigrateError> {
+pub(super) async fn ran(
+    context: &Context,
+    tx: &mut Transaction,
+) -> Result<MigrationSet, MigrateError> {
     let current = state::current_of(&found::read(tx).await?);
-    Ok(Line::that_ran(
-        &catalog_line(context),
+    Ok(MigrationSet::that_ran(
+        &catalog_migrations(context),
         current,
-        &state::recorded_line(tx).await?,
+        &state::recorded_migrations(tx).await?,
     ))
 }
 
 /// The migrations of the catalog that had run on this database before a time, when it was at a
-/// version. Those without a line of the history had run: another BBS keeps none.
-fn ran_before(catalog: &Line, version: DataVersion, history: &[HistoryLine], at_ns: i64) -> Line {
+/// version. Those without an entry of the history had run: another BBS keeps none.
+fn ran_before(
+    catalog: &MigrationSet,
+    version: DataVersion,
+    history: &[HistoryEntry],
+    at_ns: i64,
+) -> MigrationSet {
     let had_run = |version: &DataVersion| {
-        let lines = || history.iter().filter(|line| line.leg.version == *version);
-        let last_before = lines()
-            .rfind(|line| line.at_ns < at_ns)
-            .map(|line| line.leg.direction);
-        let first_after = lines()
-            .find(|line| line.at_ns >= at_ns)
-            .map(|line| line.leg.direction.opposite());
+        let entries = || history.iter().filter(|entry| entry.leg.version == *version);
+        let last_before = entries()
+            .rfind(|entry| entry.at_ns < at_ns)
+            .map(|entry| entry.leg.direction);
+        let first_after = entries()
+            .find(|entry| entry.at_ns >= at_ns)
+            .map(|entry| entry.leg.direction.opposite());
         last_before
             .or(first_after)
             .is_none_or(|direction| direction == Direction::Up)
@@ -155,9 +160,9 @@ fn ran_before(catalog: &Line, version: DataVersion, history: &[HistoryLine], at_
     catalog.up_to(version).versions().filter(had_run).collect()
 }
 
-impl LinePair {
-    /// The line of the database before a time, when it was at a version, and the one that it has
-    /// now.
+impl HistoryPair {
+    /// The layout history of the database before a time, when it was at a version, and the one that
+    /// it has now.
     pub(super) async fn since(
         context: &Context,
         tx: &mut Transaction,
@@ -166,12 +171,12 @@ impl LinePair {
     ) -> Result<Self, MigrateError> {
         let Self { ran: now, .. } = Self::here(context, tx).await?;
         let then = ran_before(
-            &catalog_line(context),
+            &catalog_migrations(context),
             version,
             &state::history(tx).await?,
             at_ns,
         );
-        if then == now.line().up_to(version) {
+        if then == now.migrations().up_to(version) {
             return Ok(Self {
                 ran: now.clone(),
                 catalog: now,
@@ -183,8 +188,8 @@ impl LinePair {
         })
     }
 
-    /// The line of the database before the last migration that was completed, which began at a
-    /// version, and the one that it has now.
+    /// The layout history of the database before the last migration that was completed, which began
+    /// at a version, and the one that it has now.
     pub(super) async fn since_last(
         context: &Context,
         tx: &mut Transaction,
@@ -193,7 +198,7 @@ impl LinePair {
         let last = state::history(tx)
             .await?
             .last()
-            .map_or(i64::MAX, |line| line.at_ns);
+            .map_or(i64::MAX, |entry| entry.at_ns);
         Self::since(context, tx, version, last).await
     }
 }
@@ -207,20 +212,21 @@ mod tests {
     #[test]
     fn history_says_what_had_run_before_a_time() {
         let catalog = [1, 2, 3, 5, 9].into_iter().collect();
-        let line = |direction, version, at_ns| HistoryLine {
+        let entry = |direction, version, at_ns| HistoryEntry {
             leg: Leg { version, direction },
             at_ns,
+            digest: String::new(),
         };
         let up = Direction::Up;
         let down = Direction::Down;
         // 1 and 2 were another BBS's; 3 was inserted at 20 with 9 above.
         let history = [
-            line(up, 5, 10),
-            line(down, 5, 20),
-            line(up, 3, 20),
-            line(up, 5, 20),
-            line(up, 9, 20),
-            line(down, 9, 30),
+            entry(up, 5, 10),
+            entry(down, 5, 20),
+            entry(up, 3, 20),
+            entry(up, 5, 20),
+            entry(up, 9, 20),
+            entry(down, 9, 30),
         ];
         for (version, at_ns, ran) in [
             (5, 15, &[1, 2, 5][..]),

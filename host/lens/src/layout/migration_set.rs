@@ -7,15 +7,15 @@ use super::manifest::DataVersion;
 
 /// The versions of the migrations that ran on a database, or of those that a catalog has.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Line(BTreeSet<DataVersion>);
+pub struct MigrationSet(BTreeSet<DataVersion>);
 
-impl FromIterator<DataVersion> for Line {
+impl FromIterator<DataVersion> for MigrationSet {
     fn from_iter<T: IntoIterator<Item = DataVersion>>(versions: T) -> Self {
         Self(versions.into_iter().collect())
     }
 }
 
-impl Line {
+impl MigrationSet {
     /// The migrations of a catalog that ran on a database which is at a version. `recorded` are
     /// those that a host recorded when it worked with the database last; above them, another BBS
     /// may have run what the catalog has. Without such a record all have run up to the version.
@@ -49,7 +49,7 @@ impl Line {
         self.0.last().copied().unwrap_or_default()
     }
 
-    /// The highest version up to which both lines are the same; 0 if they differ in their first
+    /// The highest version up to which both sets are the same; 0 if they differ in their first
     /// migration.
     pub fn last_in_common(&self, other: &Self) -> DataVersion {
         let alike = self
@@ -66,7 +66,7 @@ impl Line {
             .filter(|version| *version < self.newest() && !self.has(*version))
     }
 
-    /// Whether the version at the end of another line means other migrations here.
+    /// Whether the version at the end of another set means other migrations here.
     pub fn contradicts(&self, other: &Self) -> bool {
         self.has(other.newest()) && self.up_to(other.newest()) != *other
     }
@@ -76,40 +76,40 @@ impl Line {
 mod tests {
     use super::*;
 
-    fn line(versions: &[DataVersion]) -> Line {
+    fn set(versions: &[DataVersion]) -> MigrationSet {
         versions.iter().copied().collect()
     }
 
     #[test]
     fn what_ran_is_what_was_recorded_and_what_another_bbs_ran_above() {
-        let catalog = line(&[1, 2, 3, 5, 8]);
+        let catalog = set(&[1, 2, 3, 5, 8]);
         for (current, recorded, ran) in [
-            (5, line(&[]), line(&[1, 2, 3, 5])),
-            (5, line(&[1, 2, 5]), line(&[1, 2, 5])),
-            (3, line(&[1, 2]), line(&[1, 2, 3])),
+            (5, set(&[]), set(&[1, 2, 3, 5])),
+            (5, set(&[1, 2, 5]), set(&[1, 2, 5])),
+            (3, set(&[1, 2]), set(&[1, 2, 3])),
             // Another program has set the version back.
-            (2, line(&[1, 3, 5]), line(&[1])),
-            (0, line(&[]), line(&[])),
+            (2, set(&[1, 3, 5]), set(&[1])),
+            (0, set(&[]), set(&[])),
         ] {
             assert_eq!(
-                Line::that_ran(&catalog, current, &recorded),
+                MigrationSet::that_ran(&catalog, current, &recorded),
                 ran,
                 "{current} {recorded:?}"
             );
         }
-        assert_eq!(line(&[1, 2, 5]).inserted(&catalog).collect::<Vec<_>>(), [3]);
-        assert_eq!(line(&[1, 2, 3, 5]).inserted(&catalog).next(), None);
+        assert_eq!(set(&[1, 2, 5]).inserted(&catalog).collect::<Vec<_>>(), [3]);
+        assert_eq!(set(&[1, 2, 3, 5]).inserted(&catalog).next(), None);
     }
 
     #[test]
-    fn lines_are_the_same_up_to_a_version() {
-        let ran = line(&[1, 2, 5]);
+    fn sets_are_the_same_up_to_a_version() {
+        let ran = set(&[1, 2, 5]);
         for (other, last) in [
-            (line(&[1, 2, 3, 5, 8]), 2),
-            (line(&[1, 2]), 2),
-            (line(&[1, 2, 5, 8]), 5),
-            (line(&[2, 5]), 0),
-            (line(&[]), 0),
+            (set(&[1, 2, 3, 5, 8]), 2),
+            (set(&[1, 2]), 2),
+            (set(&[1, 2, 5, 8]), 5),
+            (set(&[2, 5]), 0),
+            (set(&[]), 0),
         ] {
             assert_eq!(ran.last_in_common(&other), last, "{other:?}");
             assert_eq!(other.last_in_common(&ran), last, "{other:?}");
@@ -117,13 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn line_contradicts_another_that_ends_with_a_version_of_its_own() {
-        let ran = line(&[1, 2, 5]);
+    fn set_contradicts_another_that_ends_with_a_version_of_its_own() {
+        let ran = set(&[1, 2, 5]);
         for (other, contradicts) in [
-            (line(&[1, 2, 3, 5]), true),
-            (line(&[1, 2, 3]), false),
-            (line(&[1, 2, 3, 5, 8]), false),
-            (line(&[1, 2]), false),
+            (set(&[1, 2, 3, 5]), true),
+            (set(&[1, 2, 3]), false),
+            (set(&[1, 2, 3, 5, 8]), false),
+            (set(&[1, 2]), false),
         ] {
             assert_eq!(ran.contradicts(&other), contradicts, "{other:?}");
         }
