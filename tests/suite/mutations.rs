@@ -130,10 +130,7 @@ const MUTATIONS: &[FileMutations] = &[
                 "        check_history(context, current, &state::applied(&mut reader).await?)?;",
                 "",
             ),
-            (
-                "        check_inserted(context, &ran, wanted)?;",
-                "",
-            ),
+            ("        check_inserted(context, &ran, wanted)?;", ""),
         ],
     },
     FileMutations {

@@ -10,8 +10,11 @@
 //! until the time is over. Runs below 60 s are without the attacks that take longer than they do.
 //!
 //! This is the only test that asserts how long a call takes, and only from 60 s on, because shorter
-//! runs have too few calls for that: the latency of native calls is compared with that of a calm
-//! run, and each ping has a bound. A write that needs instances waits for an auctioneer that does
+//! runs have too few calls for that: the latency of native calls is compared with that of a run
+//! without attacks beside threads that compute, and each ping has a bound. Attacks compute in the
+//! modules, the compilers and the clients of the test, and what that costs others on the same two
+//! cores is the machine's: without attacks, p99 of reads was 5.4 ms, 10 ms beside two computing
+//! processes and 17 ms beside four. A write that needs instances waits for an auctioneer that does
 //! not answer, as in Diego, but not longer than for one request. From 600 s on, memory is compared
 //! with that of the first half, too: pools grow for some minutes. The nightly run sets 600, so that
 //! all these bounds are checked there; the run on each change checks the rest.
@@ -20,6 +23,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fastrand::Rng;
@@ -51,8 +55,10 @@ const CALLS_PER_SECOND: f64 = 100.0;
 const ATTACKERS: u64 = 6;
 /// Native calls after which an attacker gives up an attack.
 const PATIENCE_CALLS: Range<u64> = 100..800;
-/// Bound of the latency under attack, relative to the calm run.
-const SLOWER: f64 = 3.0;
+/// Threads that compute beside the run without attacks, for each core.
+const COMPUTING: usize = 2;
+/// Bound of the latency under attack, relative to the run without attacks.
+const SLOWER: f64 = 1.5;
 /// A write that needs instances waits so long for the auctioneer, as in Diego.
 const COMMUNICATION_TIMEOUT: Duration = Duration::from_secs(1);
 /// Growth of the memory on SQLite in the second half, besides a tenth. Its cause is not known. It
@@ -75,7 +81,10 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     let model = Model::of(&caller).await.expect("the list succeeds");
     let calls = watch::Sender::new(0);
     let load = loaded(new_caller(), model, seed, time / 3, calls.clone());
+    let computing = (time >= COMPARED).then(Computing::start);
     let (calm, model) = on_its_own_thread(load).await;
+    drop(computing);
+    println!("calm: {calm}");
     let attacks = attacks(time < COMPARED);
     let attackers = Attackers::start(host.address, &diego, seed, &attacks, &calls);
     let watch = Watch::of(host.pid(), format!("{url}/v1/ping"), diego.trust.client());
@@ -87,9 +96,7 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
     let second_half_mb = watch.median_memory_mb();
     let refusals = attackers.stop().await;
 
-    println!(
-        "calm: {calm}\nattacked: {attacked}\n{first_half_mb} MiB, then {second_half_mb} MiB\n{refusals:#?}"
-    );
+    println!("attacked: {attacked}\n{first_half_mb} MiB, then {second_half_mb} MiB\n{refusals:#?}");
     for report in [&calm, &attacked] {
         assert_eq!(
             (report.differences, report.failures),
@@ -151,6 +158,27 @@ async fn attacks_at_random_lose_no_write_and_block_no_call(kind: Kind) {
         tokio::task::block_in_place(|| host.terminate()).success(),
         "seed {seed}"
     );
+}
+
+/// Threads that compute until this is dropped.
+struct Computing(Arc<AtomicBool>);
+
+impl Computing {
+    fn start() -> Self {
+        let computing = Arc::new(AtomicBool::new(true));
+        let cores = std::thread::available_parallelism().expect("the number of cores");
+        for _ in 0..cores.get() * COMPUTING {
+            let computing = Arc::clone(&computing);
+            std::thread::spawn(move || while computing.load(Ordering::Relaxed) {});
+        }
+        Self(computing)
+    }
+}
+
+impl Drop for Computing {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Relaxed);
+    }
 }
 
 /// Asserts the bound of native calls under attack, besides a wait.
