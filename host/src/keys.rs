@@ -2,9 +2,10 @@
 //! key is used, and verifies that a key is unused. Owns the row `encryption_key_label`; encrypts
 //! and decrypts through `encryption`, and never changes a plaintext.
 //!
-//! Invariant: while the label is present, everything is sealed under its key. So the label is
-//! deleted before the first text is sealed under another key, and written again once a scan has
-//! found nothing under other keys.
+//! Invariant: while the label is present, everything is sealed under its key, but for rows that a
+//! rotation by Diego's BBS has left out ([`rotate_all`]). So the label is deleted before the first
+//! text is sealed under another key, and written again once a scan has found nothing under other
+//! keys.
 
 mod count;
 mod rewrite;

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 /// Below the ports that Linux assigns to connections and to listeners on port 0, any of which could
 /// get a free port before the server that it was chosen for.
 const PORTS: Range<u16> = 12_000..31_000;
-/// Ports for a process that a test starts beside its own, which does not know which ports that one
-/// has chosen.
+/// Ports for child test processes: a child does not know the ports that its parent has chosen.
 const PORTS_OF_CHILDREN: Range<u16> = 31_000..32_000;
 /// Environment variable of such a process.
 pub const IS_CHILD: &str = "BBS_TEST_IS_CHILD";

@@ -23,6 +23,7 @@ struct ProxyState {
     accepted: AtomicUsize,
     ended: AtomicBool,
     cut: AtomicBool,
+    has_lost_answer: AtomicBool,
     /// Bytes sent to the targets so far.
     sent: Mutex<u64>,
     has_sent: Condvar,
@@ -33,7 +34,8 @@ struct ProxyState {
     /// Bytes that were held back so far, in either direction.
     held: AtomicU64,
     rewrite: Rewrite,
-    /// Connections by which these bytes were sent stay when [`Proxy::keep_only_recognised`] cuts the others.
+    /// Connections by which these bytes were sent stay when [`Proxy::keep_only_recognised`] cuts
+    /// the others.
     kept: &'static [u8],
     /// Whether only those are left, and no new connection is accepted.
     keeps_only: AtomicBool,
@@ -97,8 +99,8 @@ impl Proxy {
         Self::with(vec![target], Rewrite::NOTHING, kept, false)
     }
 
-    /// A proxy to MySQL or MariaDB that breaks the connection by which a statement with this text is
-    /// sent, once the server has executed it.
+    /// A proxy to MySQL or MariaDB that breaks the connection by which a statement with this text
+    /// is sent, once the server has executed it.
     pub fn losing_the_answer_to(target: SocketAddr, text: &'static [u8]) -> Self {
         Self::with(vec![target], Rewrite::NOTHING, text, true)
     }
@@ -117,6 +119,7 @@ impl Proxy {
             accepted: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             cut: AtomicBool::new(false),
+            has_lost_answer: AtomicBool::new(false),
             sent: Mutex::default(),
             has_sent: Condvar::new(),
             most: AtomicU64::new(u64::MAX),
@@ -147,6 +150,11 @@ impl Proxy {
 
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Whether [`Self::losing_the_answer_to`] has broken a connection.
+    pub fn has_lost_answer(&self) -> bool {
+        self.state.has_lost_answer.load(Ordering::SeqCst)
     }
 
     /// Breaks every open connection, and every new one immediately.
@@ -341,6 +349,7 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
                 sent += bytes.len();
                 away.hold(bytes.len());
                 if away.loses_answer && is_executed.load(Ordering::SeqCst) {
+                    away.has_lost_answer.store(true, Ordering::SeqCst);
                     Passage::Breaks
                 } else {
                     Passage::Passes

@@ -278,6 +278,32 @@ async fn rotation_is_skipped_when_the_label_is_the_active_key(kind: Kind) {
     assert_all_under(OLD, &case.messages().await);
 }
 
+on_each_database!(command_withdraws_the_label_only_for_rows_that_it_can_re_seal);
+async fn command_withdraws_the_label_only_for_rows_that_it_can_re_seal(kind: Kind) {
+    let case = RotationTest::new(kind, 2).await;
+    assert_eq!(case.rotate().await.rewritten, 4);
+    let rotate_all = async || {
+        let rotated = keys::rotate_all(&case.context(), &case.fence)
+            .await
+            .unwrap();
+        (rotated.was_due, rotated.rewritten, rotated.unreadable)
+    };
+    assert_eq!(rotate_all().await, (false, 0, 0));
+    let lost = Keyring::new([("lost", "x")], "lost")
+        .unwrap()
+        .seal(Sealing::Sealed, b"x");
+    case.insert("lost", 0, &lost, None).await;
+    assert_eq!(rotate_all().await, (true, 0, 1));
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+
+    case.insert("old", 0, &seal(OLD, b"x"), None).await;
+    assert_eq!(rotate_all().await, (true, 1, 1));
+    assert_eq!(case.label().await, None);
+    execute(&case.database, "DELETE FROM things WHERE guid = 'lost'").await;
+    assert_eq!(rotate_all().await, (true, 0, 0));
+    assert_eq!(case.label().await.as_deref(), Some(NEW));
+}
+
 on_each_database!(missing_label_causes_a_rotation);
 async fn missing_label_causes_a_rotation(kind: Kind) {
     let case = RotationTest::new(kind, 1).await;

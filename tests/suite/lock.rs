@@ -15,7 +15,7 @@ use crate::harness::ports::free_address;
 
 /// For tests that wait until a lock is lost.
 pub(crate) const SHORT_TTL: &str = "2s";
-/// For tests that wait until a lock is renewed, and fail if it is lost.
+/// For tests that wait for a renewal.
 pub(crate) const RENEWED_TTL: &str = "6s";
 
 pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {

@@ -224,8 +224,8 @@ async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
 }
 
 on_each_server!(copies_are_not_resumed_once_clients_have_written_without_a_record);
-/// Setup: another client reads a table, so that the cut-over is given up with its copies. The add-on
-/// is removed, and installed again.
+/// Setup: another client reads a table, so that the cut-over is given up with its copies. The
+/// add-on is removed, and installed again.
 async fn copies_are_not_resumed_once_clients_have_written_without_a_record(kind: Kind) {
     let packages = Packages::new();
     let installation = packages

@@ -210,7 +210,9 @@ impl<D: Driver> Opener<D> {
         let mut connecting = pin!(connecting);
         let began = Instant::now();
         loop {
-            if let Ok(connected) = timeout(self.longest(), &mut connecting).await {
+            let remaining = self.connect_timeout.saturating_sub(began.elapsed());
+            let limit = self.longest().min(remaining);
+            if let Ok(connected) = timeout(limit, &mut connecting).await {
                 return connected;
             }
             // Where other sessions are answered, the server is there, and slow to begin one.

@@ -42,9 +42,9 @@ enum KeysAction {
     /// key opens a sample of them, and which of those that are not under the active key do not
     /// open. May run beside a serving host.
     Status(ShownArgs),
-    /// Re-seal everything under the active key now, without serving: also what a rotation by
-    /// Diego's BBS left under another key, which a host that finds the active key's label does not
-    /// look for. Refuses to run while a host holds the lock: that host does it in the background.
+    /// Re-seal everything under the active key now, without serving. Refuses to run while a host
+    /// holds the lock: that host does it in the background, but for rows that a rotation by Diego's
+    /// BBS has left under another key, which only this command looks for.
     Rotate(Rotation),
     /// Prove by a full scan that a key is unused. Succeeds only then: the key may be removed from
     /// the configuration. May run beside a serving host.
@@ -148,7 +148,8 @@ async fn rotate(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     {
         Err(StartupError::Locked { holder }) => anyhow::bail!(
             "a host holds the lock of this database{}; it re-seals everything under its own active key in the background, \
-             once it was started with that key. `bbs keys status` shows its progress",
+             once it was started with that key. `bbs keys status` shows its progress. Rows that a rotation by Diego's BBS has left \
+             under another key are re-sealed by this command alone, while no host serves",
             holder.map_or_else(String::new, |holder| format!(": {holder}"))
         ),
         taken => taken?,

@@ -1,7 +1,7 @@
 //! The course of a rotation. Owns the order of the steps, each of which is durable and idempotent:
 //! delete the label, rewrite the tables, scan for texts under other keys, write the label.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::{Database, StatementResult, Transaction, schema};
 use bbs_encryption::Keyring;
@@ -110,13 +110,18 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
     drop(tx);
     let is_due = label.as_deref() != Some(context.keyring.active_label());
     if is_due {
-        withdraw_label(context, fence).await?;
+        withdraw_label(context, fence, BTreeSet::new()).await?;
     }
     Ok(is_due)
 }
 
-/// Deletes the label and records the rotation, unless the database has no place for them.
-async fn withdraw_label(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
+/// Deletes the label and records the rotation, unless the database has no place for them. Texts may
+/// be under keys with `other` labels, too.
+async fn withdraw_label(
+    context: &RotationContext,
+    fence: &Fence,
+    other: BTreeSet<String>,
+) -> Result<(), KeysError> {
     let active = context.keyring.active_label();
     let mut tx = context.database.read().await?;
     let fresh = !schema::exists(&mut tx, "configurations")
@@ -130,7 +135,7 @@ async fn withdraw_label(context: &RotationContext, fence: &Fence) -> Result<(), 
     let mut tx = fence.begin().await?;
     let label = known_label(&mut tx, &context.keyring).await?;
     let found = state::underway(&mut tx).await?;
-    // A label means that another host has completed a rotation in the meantime.
+    // With a label, the recorded rotation is over.
     let resumed = found.clone().filter(|found| {
         label.is_none() && found.label == active && found.data_version == context.scope.data_version
     });
@@ -146,11 +151,9 @@ async fn withdraw_label(context: &RotationContext, fence: &Fence) -> Result<(), 
         moved_at_ns: now_ns,
         rewritten: 0,
     });
-    // Not only that of the database: texts may be under any other, too, if a rotation of Diego's was
-    // interrupted or left rows out.
-    underway
-        .labels
-        .extend(context.keyring.labels().map(str::to_owned));
+    underway.labels.extend(label);
+    underway.labels.insert(active.to_owned());
+    underway.labels.extend(other);
     state::write_underway(&mut tx, &underway).await?;
     state::delete_label(&mut tx).await?;
     fault::point(fault::BEFORE_ROTATION);
@@ -179,12 +182,17 @@ async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), K
 /// the meantime.
 ///
 /// # Errors
-/// As [`begin`]; [`KeysError::Idle`] if passes rewrite no row although each row opens. What has been
-/// rewritten stays rewritten.
+/// As [`begin`]; [`KeysError::Idle`] if passes rewrite no row although each row opens. What has
+/// been rewritten stays rewritten.
 pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
-    if !begin(context, fence).await? {
-        return Ok(Rotated::default());
+    if begin(context, fence).await? {
+        rewrite_all(context, fence).await
+    } else {
+        Ok(Rotated::default())
     }
+}
+
+async fn rewrite_all(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
     let mut cursors = cursors(context).await?;
     let mut rewritten = 0;
     let mut idle_passes = 0;
@@ -234,23 +242,27 @@ pub async fn rotate(context: &RotationContext, fence: &Fence) -> Result<Rotated,
     }
 }
 
-/// As [`rotate`], also where the database has the label of the active key but rows are under others.
-/// Diego's rotation writes the label although it leaves out the rows that it cannot decode, and
-/// instances without one of their texts. Counts all rows, so it is for a command and not for a
-/// start.
+/// As [`rotate`], also where the database has the label of the active key but rows are under
+/// others. Diego's rotation writes the label although it leaves out the rows that it cannot decode,
+/// and instances without one of their texts. Looks at all rows, so it is for a command and not for
+/// a start. Where no such row opens, the label stays.
 ///
 /// # Errors
 /// As [`rotate`].
 pub async fn rotate_all(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
-    let active = context.keyring.active_label();
-    if count::stale(&context.database, &context.scope, active).await? > 0 {
-        withdraw_label(context, fence).await?;
+    if !begin(context, fence).await? {
+        let found = survey(context).await?;
+        if found.rewritten == 0 {
+            return Ok(found);
+        }
+        let all = context.keyring.labels().map(str::to_owned).collect();
+        withdraw_label(context, fence, all).await?;
     }
-    rotate(context, fence).await
+    rewrite_all(context, fence).await
 }
 
-/// The result that [`rotate_all`] would have now. Opens everything that is not under the active key,
-/// and writes nothing.
+/// The result that [`rotate_all`] would have now. Opens everything that is not under the active
+/// key, and writes nothing.
 ///
 /// # Errors
 /// If the database cannot be read.

@@ -66,8 +66,8 @@ async fn exists(tx: &mut Transaction, table: &'static str) -> Result<bool, KeysE
     Ok(schema::exists(tx, table).await.about(table)?)
 }
 
-/// The label of the key that everything is sealed under; none during a rotation or without the
-/// table.
+/// The label of the key that everything is sealed under, but for rows that a rotation by Diego's
+/// BBS has left out; none during a rotation or without the table.
 pub(super) async fn label(tx: &mut Transaction) -> Result<Option<String>, KeysError> {
     if !exists(tx, "configurations").await? {
         return Ok(None);

@@ -15,7 +15,8 @@ use super::{KeysError, LabelCounts, SealedScope};
 /// The state of the keys, for operators.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct KeysStatus {
-    /// The label in the database, whose key everything is sealed under. Absent during a rotation.
+    /// The label in the database, whose key everything is sealed under, but for rows that a
+    /// rotation by Diego's BBS has left out. Absent during a rotation.
     pub label: Option<String>,
     /// The label of the active key, under which new texts are sealed.
     pub active: String,
@@ -178,7 +179,13 @@ pub async fn verify(
             "everything is sealed under {label:?} according to the database; start a host with another active key, or run \
              `bbs keys rotate`"
         )),
-        Some(_) => advice = "; `bbs keys rotate` re-seals them while no host serves",
+        Some(_) if !keyring.contains(label) => {
+            advice = "; put its key back into `encryption_keys`, and run `bbs keys rotate` while no host serves";
+        }
+        Some(_) if keyring.active_label() != label => {
+            advice = "; `bbs keys rotate` re-seals them while no host serves";
+        }
+        Some(_) => {}
         None => obstacles.push(
             "the database has no key label, so a rotation is incomplete; `bbs keys status` shows its progress"
                 .to_owned(),

@@ -150,8 +150,8 @@ impl Online {
     /// Whether the version became durable, whatever the cut-over returned.
     ///
     /// # Errors
-    /// Another host has raised the fence, or the database fails; transient if the cut-over may still
-    /// be committed.
+    /// Another host has raised the fence, or the database fails; transient if the cut-over may
+    /// still be committed.
     pub async fn has_arrived(
         &self,
         context: &Context,

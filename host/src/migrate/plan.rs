@@ -166,7 +166,8 @@ impl TablePlan {
         same.or_else(renamed).map(String::as_str)
     }
 
-    /// The replacement of another table by this one in a migration to this version, if it is copied.
+    /// The replacement of another table by this one in a migration to this version, if it is
+    /// copied.
     pub(super) fn replacement<'a>(
         &'a self,
         lens: &Lens,

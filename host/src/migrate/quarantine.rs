@@ -5,8 +5,8 @@
 //! A serving host keeps rows here that it cannot read (`unreadable.rs`).
 //!
 //! An entry is *pending* until the version of its migration is durable and its unit is in no table
-//! any more. A migration that is abandoned removes its pending entries. The entry of a unit at which
-//! a migration stopped (`stopped.rs`) is pending, too, and no row of it is left out.
+//! any more. A migration that is abandoned removes its pending entries. The entry of a unit at
+//! which a migration stopped (`stopped.rs`) is pending, too, and no row of it is left out.
 
 mod document;
 mod foreign;

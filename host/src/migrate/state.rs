@@ -473,7 +473,7 @@ pub(super) struct Ran<'a> {
     pub arguments: &'a RunArguments,
 }
 
-/// An entry of the history.
+/// A migration that ran, in which direction and when, with the digest of its module.
 pub(super) struct HistoryEntry {
     pub leg: Leg,
     pub at_ns: i64,
@@ -519,7 +519,7 @@ pub(super) async fn last_of_history(tx: &mut Transaction) -> Result<i64, Migrate
         .about("bbs_history")?)
 }
 
-/// Removes the entries of the history after one.
+/// Removes the entries of the history after the one with the number `last`.
 pub(super) async fn forget_history_after(
     tx: &mut Transaction,
     last: i64,

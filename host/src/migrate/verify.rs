@@ -49,8 +49,8 @@ pub(super) async fn verify(
         let (mut tx, changed) = snapshot(context, fence, job, plan).await?;
         counts_agree(&mut tx, job, plan, &changed).await?;
         drop(tx);
-        // Two passes over different columns, concurrently unless clients are served meanwhile, both to
-        // their end.
+        // Two passes over different columns, concurrently unless clients are served meanwhile, both
+        // to their end.
         let unopened = async {
             let (mut tx, changed) = snapshot(context, fence, job, plan).await?;
             unopened_agree(&mut tx, job, plan, &changed).await

@@ -149,18 +149,24 @@ impl Prepared {
                 examples = ?rotated.examples,
                 "records that cannot be decrypted stay under their old key; repair or remove them and start again"
             );
-        } else {
+        } else if rotated.was_due {
             tracing::info!(
                 name: "encryptor.finished",
                 active,
                 rewritten = rotated.rewritten,
                 "everything is sealed under the active key"
             );
+        } else {
+            tracing::info!(
+                name: "encryptor.finished",
+                active,
+                "the database has the label of the active key, so no rotation is due"
+            );
         }
     }
 
-    /// The result that [`rotate_all`](Self::rotate_all) would have now. Reads everything that is not under the active
-    /// key, and writes nothing.
+    /// The result that [`rotate_all`](Self::rotate_all) would have now. Reads everything that is
+    /// not under the active key, and writes nothing.
     ///
     /// # Errors
     /// If the database cannot be read.

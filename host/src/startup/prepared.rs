@@ -450,7 +450,8 @@ impl Prepared {
         Ok(RunOutcome::Done(decision))
     }
 
-    /// The record versions that new records are stamped with at a data version, where these migrations ran.
+    /// The record versions that new records are stamped with at a data version, where these
+    /// migrations ran.
     fn record_versions(&self, ran: &MigrationSet, version: DataVersion) -> RecordVersions {
         let manifests = self
             .catalog

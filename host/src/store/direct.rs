@@ -167,8 +167,8 @@ fn in_range(key: &str, range: &Range, dialect: Dialect) -> Cond {
     )
 }
 
-/// The bounds of a range. One that the database can hold no key of is left out: clients name the key
-/// after which a page begins.
+/// The bounds of a range. One that the database can hold no key of is left out: clients name the
+/// key after which a page begins.
 fn bounds(range: &Range, dialect: Dialect) -> [Option<UnitKey>; 2] {
     [&range.after, &range.through].map(|key| {
         let key = key.as_ref().filter(|key| operand(key, dialect).is_some());

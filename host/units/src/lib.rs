@@ -7,9 +7,9 @@
 //!
 //! A row has four representations on its way: a [`bbs_database::Row`] as the driver returns it;
 //! columns of [`TableRows`], sealed as stored or plain, from there through a lens to the statement
-//! that writes them; columns of a [`bbs_lens::layout::columns::Batch`], the plain ones that a module
-//! reads, with an [`bbs_lens::layout::columns::Outcome`] back; and the bytes of that statement
-//! ([`bbs_database::bulk`]).
+//! that writes them; columns of a [`bbs_lens::layout::columns::Batch`], the plain ones that a
+//! module reads, with an [`bbs_lens::layout::columns::Outcome`] back; and the bytes of that
+//! statement ([`bbs_database::bulk`]).
 
 mod batch;
 mod capacity;
@@ -64,7 +64,7 @@ pub struct Place {
 pub struct RecordVersions(BTreeMap<String, DataVersion>);
 
 impl RecordVersions {
-    /// At a version of the line of these manifests, oldest first.
+    /// At a version, where the migrations of these manifests ran, oldest first.
     pub fn at<'a>(manifests: impl IntoIterator<Item = &'a Manifest>, version: DataVersion) -> Self {
         let mut versions = BTreeMap::new();
         for manifest in manifests

@@ -34,8 +34,8 @@ const ROUNDS: u64 = 6;
 const CALLS: u64 = 20;
 /// The lifetime of the lock, which passes in each round in which a host is killed.
 const LOCK_TTL: &str = "5s";
-/// Bound of an acknowledged call: three attempts that wait for half of the lifetime of the lock, and
-/// for the server to come back between them, on a machine that is busy.
+/// Bound of an acknowledged call: three attempts that wait for half of the lifetime of the lock,
+/// and for the server to come back between them, on a machine that is busy.
 const LONGEST_CALL: Duration = Duration::from_secs(60);
 /// A server that is away for longer than this may fail the calls that wait for it.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
@@ -160,7 +160,7 @@ async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kin
     let is_explained = |note: &str| {
         note.contains("unknown whether the change was committed")
             || was_long
-                && ["refused", "did not answer"]
+                && ["refused", "reset", "did not answer"]
                     .iter()
                     .any(|part| note.contains(part))
     };

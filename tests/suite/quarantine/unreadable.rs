@@ -105,9 +105,10 @@ impl Case {
             .wait_for_line(|line| line.contains("was moved into quarantine") && line.contains(key));
     }
 
-    /// Waits until convergence has run twice. The first line may be of a pass that began before.
+    /// Waits until convergence has run twice: a line is of the beginning of a pass, and the first
+    /// may be of one that began before.
     fn await_convergence(&mut self) {
-        for _ in 0..3 {
+        for _ in 0..4 {
             self.host
                 .wait_for_new_line(|line| line.contains("converging instances"));
         }

@@ -60,9 +60,18 @@ pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> S
 
 fn label(status: &KeysStatus) -> String {
     match &status.label {
+        Some(label) if has_texts_under_others(status, label) => format!(
+            "{}, but texts are under other keys, too",
+            printable::line(label)
+        ),
         Some(label) => format!("everything is sealed under {}", printable::line(label)),
         None => "none: texts may be under several keys until a rotation is complete".to_owned(),
     }
+}
+
+fn has_texts_under_others(status: &KeysStatus, label: &str) -> bool {
+    let mut labels = status.places.iter().flat_map(|place| &place.labels);
+    labels.any(|(other, texts)| other != label && *texts > 0)
 }
 
 /// One line per table or folder and one column per key label.

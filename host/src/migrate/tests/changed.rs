@@ -233,8 +233,8 @@ async fn many_changed_units_are_copied_again() {
     assert_eq!(world.count("desired_lrps").await, 250);
 }
 
-/// Goal: a catch-up ends although clients change as many units as are copied again, and what is left
-/// then is copied at the cut-over. Method: clients change the same units during each call of a
+/// Goal: a catch-up ends although clients change as many units as are copied again, and what is
+/// left then is copied at the cut-over. Method: clients change the same units during each call of a
 /// module.
 #[tokio::test(flavor = "multi_thread")]
 async fn catch_up_ends_although_clients_change_as_many_units_meanwhile() {

@@ -1,5 +1,5 @@
-//! A catalog with migrations below others that ran: the database equals one that ran the new catalog
-//! from the start.
+//! A catalog with migrations below others that ran: the database equals one that ran the new
+//! catalog from the start.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

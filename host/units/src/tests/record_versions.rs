@@ -12,7 +12,7 @@ fn writes(table: &str, columns: &[&'static str]) -> Access {
 
 #[test]
 fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() {
-    let line = [
+    let manifests = [
         manifest(1),
         manifest(2)
             .up(writes("apps", &["b"]))
@@ -20,7 +20,7 @@ fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() 
         manifest(3).up(writes("others", &["b"])),
         manifest(4).rename_table("apps", "programs"),
     ];
-    let at = |version, table| RecordVersions::at(&line, version).of(table);
+    let at = |version, table| RecordVersions::at(&manifests, version).of(table);
     assert_eq!(
         [at(1, "apps"), at(2, "apps"), at(3, "apps"), at(4, "apps")],
         [None, Some(2), Some(2), None]
@@ -32,6 +32,6 @@ fn table_has_the_version_of_the_last_function_that_wrote_to_it_under_any_name() 
     let listed = [("programs".to_owned(), 2), ("others".to_owned(), 3)];
     assert_eq!(
         RecordVersions::from_iter(listed),
-        RecordVersions::at(&line, 4)
+        RecordVersions::at(&manifests, 4)
     );
 }

@@ -1,5 +1,6 @@
 //! The way of a migration: down from what ran to the last version that it has in common with what
-//! is wanted, and up from there. Where both are a part of one history, it only goes up or only down.
+//! is wanted, and up from there. Where both are a part of one history, it only goes up or only
+//! down.
 
 use super::LayoutHistory;
 use crate::layout::manifest::{DataVersion, Direction};
@@ -46,7 +47,7 @@ impl<'a> Way<'a> {
         }
     }
 
-    /// The way from a version of the history that ran to a version of another.
+    /// The way from a version of `before`, the migrations that ran, to a version of `after`.
     pub fn between(
         before: &'a LayoutHistory,
         after: &'a LayoutHistory,
