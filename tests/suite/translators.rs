@@ -363,11 +363,11 @@ async fn list_larger_than_a_translators_memory_is_served(kind: Kind) {
 
 on_each_database!(more_clients_than_translator_instances_are_all_served);
 async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
-    const CLIENTS: usize = 40;
+    const CLIENTS: usize = 20;
     let options = Options {
         kind,
         translators: translators(),
-        page_units: Some(4),
+        page_units: Some(8),
         ..Options::default()
     };
     let server = Arc::new(Server::start(options).await);

@@ -25,7 +25,7 @@ async fn inspected(component: &[u8]) -> String {
     std::fs::write(&file, component).unwrap();
     let mut command = std::process::Command::new(crate::harness::bbs());
     command.args(["module", "inspect"]).arg(&file);
-    let output = tokio::time::timeout(PATIENCE, run_within_memory(command))
+    let output = tokio::time::timeout(PATIENCE * 5, run_within_memory(command))
         .await
         .expect("the command ends");
     assert_eq!(

@@ -10,6 +10,9 @@ use crate::api::actual_lrps::{REMOVE, published, remove, subscribe};
 use crate::harness::database::on_each_database;
 use crate::harness::neighbours::{Neighbours, StubReply};
 
+/// The rows of one instance that is being replaced.
+const REPLACED: [&str; 2] = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"];
+
 /// Waits for the next requests to cells; each with its container.
 async fn stopped(neighbours: &Neighbours) -> Vec<String> {
     let requests = neighbours.rep.wait_for_requests(1).await;
@@ -99,6 +102,7 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
     };
     let server = running_with(options, 1).await;
     update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
     start_new(&server, 0, "new-0").await;
     server.clock.sleepers(1).await;
     let mut subscription = subscribe(&server);
@@ -138,6 +142,7 @@ async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
     };
     let server = running_with(options, 1).await;
     update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
     start_new(&server, 0, "new-0").await;
     assert_eq!(stopped(&neighbours).await, ["old-0"]);
     let proto::StartActualLrpRequest {

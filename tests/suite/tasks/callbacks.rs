@@ -254,7 +254,7 @@ async fn callback_answered_with_503_or_504_is_tried_three_times_and_again_by_con
 
 on_each_database!(callback_is_retried_after_a_timeout_and_not_after_a_closed_connection);
 async fn callback_is_retried_after_a_timeout_and_not_after_a_closed_connection(kind: Kind) {
-    let mut test = CallbackTest::new(kind, Duration::from_secs(2), 1000).await;
+    let mut test = CallbackTest::new(kind, Duration::from_secs(4), 1000).await;
     test.receiver().reply_next(&[StubReply::Never]);
     test.desire("silent").await;
     test.complete("silent").await;
