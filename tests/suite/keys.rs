@@ -188,6 +188,13 @@ fn seal(label: &str, plain: &[u8]) -> Vec<u8> {
     keys(label).seal(Sealing::Sealed, plain)
 }
 
+/// A text under a key that is not configured.
+fn seal_under_lost_key() -> Vec<u8> {
+    Keyring::new([("lost", "x")], "lost")
+        .unwrap()
+        .seal(Sealing::Sealed, b"x")
+}
+
 fn open(text: &str) -> Vec<u8> {
     keys(NEW).open(Sealing::Sealed, text.as_bytes()).unwrap()
 }
@@ -289,9 +296,7 @@ async fn command_withdraws_the_label_only_for_rows_that_it_can_re_seal(kind: Kin
         (rotated.was_due, rotated.rewritten, rotated.unreadable)
     };
     assert_eq!(rotate_all().await, (false, 0, 0));
-    let lost = Keyring::new([("lost", "x")], "lost")
-        .unwrap()
-        .seal(Sealing::Sealed, b"x");
+    let lost = seal_under_lost_key();
     case.insert("lost", 0, &lost, None).await;
     assert_eq!(rotate_all().await, (true, 0, 1));
     assert_eq!(case.label().await.as_deref(), Some(NEW));
@@ -318,9 +323,7 @@ async fn unreadable_texts_are_kept_and_counted_and_prevent_setting_the_label(kin
     let wrong = Keyring::new([(OLD, "another passphrase")], OLD)
         .unwrap()
         .seal(Sealing::Sealed, b"x");
-    let lost = Keyring::new([("lost", "x")], "lost")
-        .unwrap()
-        .seal(Sealing::Sealed, b"x");
+    let lost = seal_under_lost_key();
     case.insert("a-broken", 7, b"02/w==", None).await;
     case.insert("h-lost", 0, &lost, None).await;
     // The other text of the row opens, but a row is rewritten whole or not at all.

@@ -272,6 +272,9 @@ async fn rows(server: &Server) -> Vec<String> {
         .collect()
 }
 
+/// The rows of one instance that is being replaced.
+const REPLACED: [&str; 2] = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"];
+
 /// Waits until there are exactly these rows.
 #[track_caller]
 fn until_rows<'a>(server: &'a Server, expected: &'a [&'a str]) -> impl Future<Output = ()> + 'a {

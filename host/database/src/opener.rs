@@ -222,9 +222,10 @@ impl<D: Driver> Opener<D> {
                 return Err(error);
             }
             if began.elapsed() >= self.connect_timeout {
-                let limit = self.connect_timeout;
-                let reason = format!("the server began no session within {limit:?}");
-                return Err(timed_out(reason));
+                return Err(timed_out(format!(
+                    "the server began no session within {:?}",
+                    self.connect_timeout
+                )));
             }
         }
     }

@@ -3,8 +3,9 @@
 
 use std::time::{Duration, Instant};
 
+use bbs::testing::database::{Database, Transaction};
 use bbs_proto::models as proto;
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 
 use crate::api::actual_lrps::{CRASH, START, crash, start};
 use crate::api::lrp;
@@ -123,17 +124,31 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
     }
 }
 
+/// A database all of whose sessions but one are open, over a proxy to a server that begins no
+/// other.
+async fn with_stalled_log_ins(
+    proxy: &Proxy,
+    database: &TestDatabase,
+    connect_timeout: Duration,
+) -> (Database, Vec<Transaction>) {
+    let database = database
+        .open_limited(|limits| {
+            limits.max_connections = CONNECTIONS;
+            limits.connect_timeout = connect_timeout;
+        })
+        .await;
+    let open = try_join_all((1..CONNECTIONS).map(|_| database.read())).await;
+    proxy.stall_new();
+    (database, open.unwrap())
+}
+
 on_each_server!(new_session_waits_longer_for_a_server_that_answers_others);
 /// Method: callers read again and again, for longer than a server has to come back. There is one
 /// more than there are open sessions, so that one waits for a new one.
 async fn new_session_waits_longer_for_a_server_that_answers_others(kind: Kind) {
     let proxy = Proxy::to(kind.engine().address());
-    let database = TestDatabase::new(kind).through(proxy.address());
-    let database = database
-        .open_limited(|limits| limits.max_connections = CONNECTIONS)
-        .await;
-    let open = join_all((1..CONNECTIONS).map(|_| database.read())).await;
-    proxy.stall_new();
+    let test = TestDatabase::new(kind).through(proxy.address());
+    let (database, open) = with_stalled_log_ins(&proxy, &test, SERVER_RETURNS * 6).await;
     let began = Instant::now();
     let reads = async || {
         while began.elapsed() < SERVER_RETURNS + Duration::from_secs(1) {
@@ -154,15 +169,8 @@ on_one_server!(
 /// Method: as above, but the new session never begins.
 async fn session_that_does_not_begin_is_no_outage_of_a_server_that_answers_others() {
     let proxy = Proxy::to(Kind::Mariadb.engine().address());
-    let database = TestDatabase::new(Kind::Mariadb).through(proxy.address());
-    let database = database
-        .open_limited(|limits| {
-            limits.max_connections = CONNECTIONS;
-            limits.connect_timeout = SERVER_RETURNS;
-        })
-        .await;
-    let open = join_all((1..CONNECTIONS).map(|_| database.read())).await;
-    proxy.stall_new();
+    let test = TestDatabase::new(Kind::Mariadb).through(proxy.address());
+    let (database, open) = with_stalled_log_ins(&proxy, &test, SERVER_RETURNS).await;
     let began = Instant::now();
     let reads = async || {
         while began.elapsed() < SERVER_RETURNS + Duration::from_secs(1) {

@@ -66,9 +66,7 @@ async fn reversed_rotation_still_requires_both_keys(kind: Kind) {
 on_each_database!(status_counts_texts_by_label);
 async fn status_counts_texts_by_label(kind: Kind) {
     let case = RotationTest::new(kind, 5).await;
-    let lost = Keyring::new([("lost", "x")], "lost")
-        .unwrap()
-        .seal(Sealing::Sealed, b"x");
+    let lost = seal_under_lost_key();
     case.insert("lost", 0, &lost, Some(&seal(NEW, b"{}"))).await;
     case.insert("broken", 0, b"02/w==", Some(b"")).await;
 

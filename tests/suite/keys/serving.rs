@@ -19,13 +19,16 @@ use crate::harness::modules;
 const BEFORE: &str = "key-2024";
 const AFTER: &str = "key-2026";
 
+fn both_keys() -> serde_json::Value {
+    json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" })
+}
+
 /// An installation on the fixture's database with a second key, which is active.
 async fn with_a_new_key(kind: Kind) -> Installation {
     let installation = Installation::new(&modules::modules(), kind);
     fixture::write_to(&installation.database).await;
-    let keys = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
     installation
-        .set("encryption_keys", keys)
+        .set("encryption_keys", both_keys())
         .set("active_key_label", AFTER)
 }
 
@@ -33,6 +36,20 @@ fn only(installation: Installation, label: &str, passphrase: &str) -> Installati
     installation
         .set("encryption_keys", json!({ label: passphrase }))
         .set("active_key_label", label)
+}
+
+/// Re-seals everything by the command, which has nothing to do the second time.
+fn rotate_by_command(installation: &Installation) {
+    let done = installation.succeed(&["keys", "rotate"]);
+    assert!(
+        done.contains("Everything is sealed under \"key-2026\""),
+        "{done}"
+    );
+    assert!(
+        installation
+            .succeed(&["keys", "rotate"])
+            .contains("Nothing to do")
+    );
 }
 
 fn text(output: &std::process::Output) -> String {
@@ -227,16 +244,7 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
         "{}",
         text(&refused)
     );
-    let done = installation.succeed(&["keys", "rotate"]);
-    assert!(
-        done.contains("Everything is sealed under \"key-2026\""),
-        "{done}"
-    );
-    assert!(
-        installation
-            .succeed(&["keys", "rotate"])
-            .contains("Nothing to do")
-    );
+    rotate_by_command(&installation);
     installation.succeed(&["keys", "verify", "--label", BEFORE]);
 
     let installation = only(installation, AFTER, "another passphrase");
@@ -291,18 +299,8 @@ async fn rows_that_diegos_rotation_left_out_are_re_sealed_by_the_command(kind: K
         text(&refused)
     );
 
-    let both = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
-    let installation = without.set("encryption_keys", both);
-    let done = installation.succeed(&["keys", "rotate"]);
-    assert!(
-        done.contains("Everything is sealed under \"key-2026\""),
-        "{done}"
-    );
-    assert!(
-        installation
-            .succeed(&["keys", "rotate"])
-            .contains("Nothing to do")
-    );
+    let installation = without.set("encryption_keys", both_keys());
+    rotate_by_command(&installation);
     let installation = only(installation, AFTER, "another passphrase");
     answers_as_diego_did(installation.serve().address).await;
 }
@@ -317,7 +315,6 @@ async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind:
         "the host is killed by the fault"
     );
 
-    let both = json!({ BEFORE: "correct horse battery staple", AFTER: "another passphrase" });
     let installation = only(installation, AFTER, "another passphrase");
     let refused = installation.run(&["serve"]);
     assert!(!refused.status.success());
@@ -327,7 +324,7 @@ async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind:
         text(&refused)
     );
 
-    let installation = installation.set("encryption_keys", both);
+    let installation = installation.set("encryption_keys", both_keys());
     let mut host = installation.serve();
     wait_until_rotated(&mut host);
     answers_as_diego_did(host.address).await;

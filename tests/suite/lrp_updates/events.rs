@@ -15,11 +15,7 @@ on_each_layout!(subscriber_learns_of_a_halt_and_its_end);
 async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
@@ -51,11 +47,7 @@ async fn subscribers_of_diego_learn_of_neither_halts_nor_definitions(kind: Kind)
     let mut groups = EventStream::get(server.url(GROUPS), "").await;
     let mut newer = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
     }
@@ -108,11 +100,7 @@ async fn subscriber_learns_of_the_new_instance_before_the_old_one_is_removed(kin
     let server = running(kind, 1).await;
     let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     start_new(&server, 0, "new-0").await;
     until_done(&server).await;
     let described = |lrp: Option<proto::ActualLrp>| {

@@ -12,11 +12,10 @@ async fn old_container_runs_until_the_new_one_is_routable(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
     assert_eq!(ids(&server).await, ("version-2".into(), "version-1".into()));
-    let replaced = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"];
-    until_rows(&server, &replaced).await;
+    until_rows(&server, &REPLACED).await;
     // The heartbeat of the old container's cell, which does not know of the update.
     assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
-    assert_eq!(rows(&server).await, replaced);
+    assert_eq!(rows(&server).await, REPLACED);
     claim_new(&server, 0, "new-0").await;
     let unroutable = proto::StartActualLrpRequest {
         routable: Some(false),
@@ -171,11 +170,7 @@ on_each_layout!(container_that_did_not_claim_its_instance_is_replaced_in_an_upda
 async fn container_that_did_not_claim_its_instance_is_replaced_in_an_update(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     // The cell of a container that was started for version-1 long ago.
     assert_eq!(call_error(&server, START, &start(0, "unknown")).await, None);
     // Neither is trusted, and there is no room for a third container.
@@ -320,11 +315,7 @@ on_each_layout!(removal_ends_the_update);
 async fn removal_ends_the_update(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     assert_eq!(remove_lrp(&server).await, None);
     assert_eq!(
         server
@@ -346,11 +337,7 @@ on_each_layout!(crash_of_a_replaced_container_leaves_its_successor);
 async fn crash_of_a_replaced_container_leaves_its_successor(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     assert_eq!(call_error(&server, CRASH, &crash(0, "old-0")).await, None);
     until_rows(&server, &["0/0 UNCLAIMED  version-2"]).await;
     assert_eq!(images(&server).await[0].crash_count, 0);
@@ -360,11 +347,7 @@ on_each_layout!(evacuation_of_a_replaced_container_keeps_it_until_its_successor_
 async fn evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs(kind: Kind) {
     let server = running(kind, 1).await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"],
-    )
-    .await;
+    until_rows(&server, &REPLACED).await;
     let started = start(0, "old-0");
     let request = proto::EvacuateRunningActualLrpRequest {
         actual_lrp_key: key(0),

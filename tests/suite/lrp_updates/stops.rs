@@ -10,9 +10,6 @@ use crate::api::actual_lrps::{REMOVE, published, remove, subscribe};
 use crate::harness::database::on_each_database;
 use crate::harness::neighbours::{Neighbours, StubReply};
 
-/// The rows of one instance that is being replaced.
-const REPLACED: [&str; 2] = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"];
-
 /// Waits for the next requests to cells; each with its container.
 async fn stopped(neighbours: &Neighbours) -> Vec<String> {
     let requests = neighbours.rep.wait_for_requests(1).await;

@@ -60,7 +60,7 @@ pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> S
 
 fn label(status: &KeysStatus) -> String {
     match &status.label {
-        Some(label) if has_texts_under_others(status, label) => format!(
+        Some(label) if labels_of_texts(status).any(|other| other != label) => format!(
             "{}, but texts are under other keys, too",
             printable::line(label)
         ),
@@ -69,9 +69,12 @@ fn label(status: &KeysStatus) -> String {
     }
 }
 
-fn has_texts_under_others(status: &KeysStatus, label: &str) -> bool {
-    let mut labels = status.places.iter().flat_map(|place| &place.labels);
-    labels.any(|(other, texts)| other != label && *texts > 0)
+/// The labels that texts are under, place by place.
+fn labels_of_texts(status: &KeysStatus) -> impl Iterator<Item = &str> {
+    let counted = status.places.iter().flat_map(|place| &place.labels);
+    counted
+        .filter(|(_, texts)| **texts > 0)
+        .map(|(label, _)| label.as_str())
 }
 
 /// One line per table or folder and one column per key label.
@@ -160,12 +163,7 @@ fn next(status: &KeysStatus, survey: &Rotated) -> String {
 
 /// Labels of keys, besides the active one, under which texts may be sealed.
 fn keys_in_use(status: &KeysStatus) -> Vec<&str> {
-    let counted = status
-        .places
-        .iter()
-        .flat_map(|place| place.labels.iter().filter(|(_, texts)| **texts > 0));
-    let used: BTreeSet<&str> = counted
-        .map(|(label, _)| label.as_str())
+    let used: BTreeSet<&str> = labels_of_texts(status)
         .chain(status.label.as_deref())
         .collect();
     used.into_iter()
