@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::PATIENCE;
+use super::block_until;
 
 /// The commands of MySQL's protocol that execute a statement: `COM_QUERY`, and `COM_STMT_EXECUTE`
 /// after it was prepared.
@@ -24,11 +24,12 @@ struct ProxyState {
     ended: AtomicBool,
     cut: AtomicBool,
     has_lost_answer: AtomicBool,
-    /// Bytes sent to the targets so far.
-    sent: Mutex<u64>,
-    has_sent: Condvar,
+    /// Bytes that the clients have sent so far.
+    sent: AtomicU64,
     /// The value of `sent` at which the proxy cuts itself.
     most: AtomicU64,
+    /// The value of `sent` at which the proxy stalls itself, once.
+    stalls_at: AtomicU64,
     stalled: Mutex<Stalled>,
     resumed: Condvar,
     /// Bytes that were held back so far, in either direction.
@@ -120,9 +121,9 @@ impl Proxy {
             ended: AtomicBool::new(false),
             cut: AtomicBool::new(false),
             has_lost_answer: AtomicBool::new(false),
-            sent: Mutex::default(),
-            has_sent: Condvar::new(),
+            sent: AtomicU64::new(0),
             most: AtomicU64::new(u64::MAX),
+            stalls_at: AtomicU64::new(u64::MAX),
             stalled: Mutex::default(),
             resumed: Condvar::new(),
             held: AtomicU64::new(0),
@@ -178,6 +179,20 @@ impl Proxy {
         *self.state.stalled() = Stalled::All;
     }
 
+    /// Stalls when the clients have sent `bytes` further bytes.
+    pub fn stall_after(&self, bytes: u64) {
+        let at = self.sent() + bytes;
+        self.state.stalls_at.store(at, Ordering::SeqCst);
+    }
+
+    /// Blocks until the proxy is stalled.
+    ///
+    /// # Panics
+    /// After [`super::PATIENCE`].
+    pub fn wait_for_stall(&self) {
+        block_until(|| *self.state.stalled() == Stalled::All);
+    }
+
     /// Holds back the bytes of new connections, as a server that has no time for another process.
     pub fn stall_new(&self) {
         *self.state.stalled() = Stalled::New;
@@ -194,22 +209,9 @@ impl Proxy {
         self.state.held.load(Ordering::SeqCst)
     }
 
-    /// Bytes sent to the targets so far.
+    /// Bytes that the clients have sent so far.
     pub fn sent(&self) -> u64 {
-        *self.state.sent()
-    }
-
-    /// Blocks until this many bytes were sent to the targets.
-    ///
-    /// # Panics
-    /// After [`PATIENCE`] without them.
-    pub fn wait_for_sent(&self, bytes: u64) {
-        let waiting = self
-            .state
-            .has_sent
-            .wait_timeout_while(self.state.sent(), PATIENCE, |sent| *sent < bytes);
-        let (sent, _) = waiting.unwrap_or_else(PoisonError::into_inner);
-        assert!(*sent >= bytes, "{sent} of {bytes} bytes are sent");
+        self.state.sent.load(Ordering::SeqCst)
     }
 
     pub fn is_cut(&self) -> bool {
@@ -246,10 +248,6 @@ impl ProxyState {
         self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn sent(&self) -> MutexGuard<'_, u64> {
-        self.sent.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     fn resume(&self) {
         *self.stalled() = Stalled::None;
         self.resumed.notify_all();
@@ -277,11 +275,17 @@ impl ProxyState {
 
     /// Counts bytes to the target; returns whether they may still be forwarded.
     fn passes(&self, bytes: usize) -> bool {
+        let bytes_before = self.sent.fetch_add(bytes as u64, Ordering::SeqCst);
+        let sent = bytes_before + bytes as u64;
+        let stalls = |at| (sent > at).then_some(u64::MAX);
+        let stalled = self
+            .stalls_at
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, stalls);
+        if stalled.is_ok() {
+            *self.stalled() = Stalled::All;
+        }
         self.hold(bytes);
-        let mut sent = self.sent();
-        *sent += bytes as u64;
-        self.has_sent.notify_all();
-        *sent <= self.most.load(Ordering::SeqCst)
+        sent <= self.most.load(Ordering::SeqCst)
     }
 }
 

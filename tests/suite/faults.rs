@@ -178,9 +178,11 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
         let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
         for point in 1..POINTS_OF_FAULT / 2 {
             let database = start.copy();
-            let proxy = Arc::new(Proxy::to(server.address()));
-            let crash = crash_after(&server, &proxy, sent * point * 2 / POINTS_OF_FAULT);
-            let crashed = migrate(&database.through(proxy.address()), direction, version).await;
+            let proxy = Proxy::to(server.address());
+            proxy.stall_after(sent * point * 2 / POINTS_OF_FAULT);
+            let path = database.through(proxy.address());
+            let crash = crash_when_stalled(Arc::clone(&server), proxy);
+            let crashed = migrate(&path, direction, version).await;
             crash.join().expect("the server starts again");
             assert!(crashed.is_err(), "the migration did not notice the crash");
             migrate(&database, direction, version).await.unwrap();
@@ -192,15 +194,9 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     }
 }
 
-fn crash_after(
-    server: &Arc<Engine>,
-    proxy: &Arc<Proxy>,
-    bytes: u64,
-) -> std::thread::JoinHandle<()> {
-    let server = Arc::clone(server);
-    let proxy = Arc::clone(proxy);
+fn crash_when_stalled(server: Arc<Engine>, proxy: Proxy) -> std::thread::JoinHandle<()> {
     std::thread::spawn(move || {
-        proxy.wait_for_sent(bytes);
+        proxy.wait_for_stall();
         server.restart();
     })
 }

@@ -193,10 +193,10 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
     for (direction, version, node, wanted) in
         [("down", OLDEST, 1, oldest), ("up", NEWEST, 2, newest)]
     {
-        let before = balancer.sent();
         // A node crashes while rows are copied, and the balancer breaks all connections; then the
         // host is restarted, as a supervisor does, until the migration is complete.
-        let crash = crash_after(&cluster, node, &balancer, before + 200_000);
+        balancer.stall_after(200_000);
+        let crash = crash_when_stalled(&cluster, node, &balancer);
         let mut starts = 0;
         while !command(direction, version, &balanced)
             .output()
@@ -219,16 +219,15 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
     }
 }
 
-fn crash_after(
+fn crash_when_stalled(
     cluster: &Arc<Cluster>,
     node: usize,
     balancer: &Arc<Proxy>,
-    bytes: u64,
 ) -> std::thread::JoinHandle<()> {
     let cluster = Arc::clone(cluster);
     let balancer = Arc::clone(balancer);
     std::thread::spawn(move || {
-        balancer.wait_for_sent(bytes);
+        balancer.wait_for_stall();
         cluster.crash(node);
         balancer.cut();
         balancer.heal();
