@@ -37,8 +37,17 @@ pub(super) async fn watch(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
     // Before the first status, so that no change falls between the two.
     let mut events = client.lrp_instance_events("").await.map_err(explained)?;
     let mut seen: Option<models::DesiredLrpUpdateStatus> = None;
+    let mut event_of_end_is_read = false;
     loop {
         let status = status_of(&client, &lrp).await?;
+        // The status is ahead of the events.
+        if end(&status).is_some()
+            && seen.is_some()
+            && !event_of_end_is_read
+            && printer.rest(&mut events).await? == OutputReader::Gone
+        {
+            return Ok(());
+        }
         if seen.as_ref() != Some(&status)
             && printer.status(seen.as_ref(), &status)? == OutputReader::Gone
         {
@@ -56,12 +65,15 @@ pub(super) async fn watch(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
             None => {}
         }
         seen = Some(status);
-        match tokio::time::timeout(STATUS_INTERVAL, next_line(&mut events, process_guid)).await {
-            Ok(Ok(Some(line))) => {
+        event_of_end_is_read = false;
+        let event = next_event(&mut events, process_guid);
+        match tokio::time::timeout(STATUS_INTERVAL, event).await {
+            Ok(Ok(Some(WatchedEvent::Instance(line)))) => {
                 if printer.instance(&line)? == OutputReader::Gone {
                     return Ok(());
                 }
             }
+            Ok(Ok(Some(WatchedEvent::End))) => event_of_end_is_read = true,
             // The BBS has ended the stream, or another one is the master by now.
             Ok(Ok(None) | Err(_)) => events = subscribed_again(&client).await.map_err(explained)?,
             // No event until the next status is due.
@@ -82,19 +94,43 @@ async fn subscribed_again(client: &Client) -> Result<EventStream<LrpInstanceEven
     client.lrp_instance_events("").await
 }
 
-/// The next event about an instance of an LRP, as a line; `None` at the end of the stream.
-async fn next_line(
+/// An event that a watch follows.
+enum WatchedEvent {
+    Instance(InstanceLine),
+    /// The update is complete or halted. The events of its instances come before.
+    End,
+}
+
+/// The next event about an LRP that a watch follows; `None` at the end of the stream.
+async fn next_event(
     events: &mut EventStream<LrpInstanceEvent>,
     process_guid: &str,
-) -> Result<Option<InstanceLine>, CallError> {
+) -> Result<Option<WatchedEvent>, CallError> {
     while let Some(event) = events.next().await? {
+        if let LrpInstanceEvent::DesiredLrpChanged(changed) = &event
+            && is_end(changed, process_guid)
+        {
+            return Ok(Some(WatchedEvent::End));
+        }
         if let Some(line) =
             InstanceLine::of(&event).filter(|line| line.process_guid == process_guid.as_bytes())
         {
-            return Ok(Some(line));
+            return Ok(Some(WatchedEvent::Instance(line)));
         }
     }
     Ok(None)
+}
+
+/// Whether the update of an LRP is complete or halted with this change.
+fn is_end(changed: &models::DesiredLrpChangedEvent, process_guid: &str) -> bool {
+    let (Some(before), Some(after)) = (&changed.before, &changed.after) else {
+        return false;
+    };
+    let is_complete =
+        !before.previous_definition_id.is_empty() && after.previous_definition_id.is_empty();
+    let is_halted = (changed.update_status.as_ref())
+        .is_some_and(|status| end(status) == Some(WatchEnd::Halted));
+    after.process_guid == process_guid.as_bytes() && (is_complete || is_halted)
 }
 
 fn end(status: &models::DesiredLrpUpdateStatus) -> Option<WatchEnd> {
@@ -122,6 +158,22 @@ impl Printer<'_> {
             return output::json_line(&json!({ "status": json::to_value(now) }));
         }
         Ok(output::line(status_line(self.process_guid, before, now))?)
+    }
+
+    /// Prints the events up to the one of the end, or those of [`STATUS_INTERVAL`].
+    async fn rest(
+        &self,
+        events: &mut EventStream<LrpInstanceEvent>,
+    ) -> anyhow::Result<OutputReader> {
+        let deadline = tokio::time::Instant::now() + STATUS_INTERVAL;
+        while let Ok(Ok(Some(WatchedEvent::Instance(line)))) =
+            tokio::time::timeout_at(deadline, next_event(events, self.process_guid)).await
+        {
+            if self.instance(&line)? == OutputReader::Gone {
+                return Ok(OutputReader::Gone);
+            }
+        }
+        Ok(OutputReader::Present)
     }
 
     fn instance(&self, line: &InstanceLine) -> anyhow::Result<OutputReader> {
