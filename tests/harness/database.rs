@@ -14,6 +14,7 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use tokio::time::timeout;
 
+use super::block_until;
 use super::engine::{PASSWORD, USER};
 
 mod kind;
@@ -28,6 +29,8 @@ pub use lock_waits::LockTimeout;
 /// Environment variable for a test process: after how many seconds the server ends an idle
 /// transaction.
 pub const IDLE_LIMIT_S: &str = "BBS_TEST_IDLE_LIMIT_S";
+/// PostgreSQL's code of an error about a database that another session uses.
+const OBJECT_IN_USE: &str = "55006";
 /// Size of a connection pool. Many tests share a server, which accepts 400 connections.
 const CONNECTIONS: u32 = 20;
 /// Far above what any statement here takes: reached only if the server waits for a lock.
@@ -135,7 +138,8 @@ impl TestDatabase {
         }
     }
 
-    /// Creates another database with the content of this one, which must have no open connection.
+    /// Creates another database with the content of this one, which must have no open connection;
+    /// one that is being closed is waited for.
     pub fn copy(&self) -> Self {
         match &*self.location {
             Location::File { path, .. } => {
@@ -145,11 +149,21 @@ impl TestDatabase {
             }
             Location::Server { address, name, .. } if self.kind == Kind::Postgres => {
                 let copy = new_name();
-                administer(
-                    self.kind,
-                    *address,
-                    vec![format!("CREATE DATABASE {copy} TEMPLATE {name}")],
-                );
+                let create = format!("CREATE DATABASE {copy} TEMPLATE {name}");
+                let is_in_use = |error: &sqlx::Error| {
+                    let code = error.as_database_error().and_then(|error| error.code());
+                    code.is_some_and(|code| code == OBJECT_IN_USE)
+                };
+                let maintenance = self.kind.administrative();
+                block_until(|| {
+                    let statements = vec![create.clone()];
+                    match try_administer(self.kind, *address, maintenance, statements) {
+                        Err(error) if is_in_use(&error) => false,
+                        created => created
+                            .map(|_| true)
+                            .unwrap_or_else(|error| panic!("{create}: {error}")),
+                    }
+                });
                 Self::server(self.kind, *address, copy, Owner::Us)
             }
             Location::Server { address, name, .. } => copy_tables(self.kind, *address, name),

@@ -6,7 +6,7 @@ use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::block_until;
+use super::{PATIENCE, holds_within};
 
 /// The commands of MySQL's protocol that execute a statement: `COM_QUERY`, and `COM_STMT_EXECUTE`
 /// after it was prepared.
@@ -185,12 +185,10 @@ impl Proxy {
         self.state.stalls_at.store(at, Ordering::SeqCst);
     }
 
-    /// Blocks until the proxy is stalled.
-    ///
-    /// # Panics
-    /// After [`super::PATIENCE`].
-    pub fn wait_for_stall(&self) {
-        block_until(|| *self.state.stalled() == Stalled::All);
+    /// Blocks until the proxy is stalled, or cut; returns whether it is stalled.
+    pub fn wait_for_stall(&self) -> bool {
+        let is_stalled = || *self.state.stalled() == Stalled::All;
+        holds_within(PATIENCE * 5, || is_stalled() || self.is_cut()) && is_stalled()
     }
 
     /// Holds back the bytes of new connections, as a server that has no time for another process.

@@ -5,7 +5,7 @@ pub(crate) mod actual_lrps;
 pub(crate) mod answers;
 mod changes;
 mod concurrency;
-mod contention;
+pub(crate) mod contention;
 mod crashes;
 mod damage;
 mod domains;

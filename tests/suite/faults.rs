@@ -38,7 +38,7 @@ const POINTS_OF_FAULT: u64 = 8;
 const LONGEST_CONNECT: Duration = Duration::from_secs(2);
 /// A machine that is busy for seconds disturbs a migration before its point of fault, which is then
 /// tried again.
-const ATTEMPTS: usize = 4;
+const ATTEMPTS: usize = 6;
 
 /// Both directions between the newest and the oldest version: source database, direction, target
 /// version.
@@ -177,14 +177,22 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     for (start, direction, version) in directions(start).await {
         let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
         for point in 1..POINTS_OF_FAULT / 2 {
-            let database = start.copy();
-            let proxy = Proxy::to(server.address());
-            proxy.stall_after(sent * point * 2 / POINTS_OF_FAULT);
-            let path = database.through(proxy.address());
-            let crash = crash_when_stalled(Arc::clone(&server), proxy);
-            let crashed = migrate(&path, direction, version).await;
-            crash.join().expect("the server starts again");
-            assert!(crashed.is_err(), "the migration did not notice the crash");
+            let mut attempts = 0;
+            let database = loop {
+                let database = start.copy();
+                let proxy = Arc::new(Proxy::to(server.address()));
+                proxy.stall_after(sent * point * 2 / POINTS_OF_FAULT);
+                let crash = crash_when_stalled(&server, &proxy);
+                let path = database.through(proxy.address());
+                let crashed = migrate(&path, direction, version).await;
+                proxy.cut();
+                if crash.join().expect("the server starts again") {
+                    assert!(crashed.is_err(), "the migration did not notice the crash");
+                    break database;
+                }
+                attempts += 1;
+                assert!(attempts < ATTEMPTS, "{direction}, {point}: {crashed:?}");
+            };
             migrate(&database, direction, version).await.unwrap();
             assert!(
                 inspect(&database, version).await == wanted,
@@ -194,10 +202,17 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     }
 }
 
-fn crash_when_stalled(server: Arc<Engine>, proxy: Proxy) -> std::thread::JoinHandle<()> {
+/// The result is whether the server has crashed: the proxy may be cut before it is stalled.
+fn crash_when_stalled(server: &Arc<Engine>, proxy: &Arc<Proxy>) -> std::thread::JoinHandle<bool> {
+    let server = Arc::clone(server);
+    let proxy = Arc::clone(proxy);
     std::thread::spawn(move || {
-        proxy.wait_for_stall();
-        server.restart();
+        let is_stalled = proxy.wait_for_stall();
+        if is_stalled {
+            server.restart();
+            proxy.cut();
+        }
+        is_stalled
     })
 }
 
@@ -231,7 +246,7 @@ async fn frozen_master_writes_nothing_after_a_takeover(kind: Kind) {
 }
 
 /// Starts a migration down that stops itself at a point, over `path` to a new database. The server
-/// ends idle transactions after 1 s, so on a busy machine the migration may fail before the point;
+/// ends idle transactions after 2 s, so on a busy machine the migration may fail before the point;
 /// then it is tried again on another database.
 pub(super) async fn frozen_at(
     point: &str,
@@ -243,7 +258,7 @@ pub(super) async fn frozen_at(
         let database = new_database().await;
         let mut frozen = command("down", OLDEST, &path(&database))
             .env("BBS_FAULT", format!("stop:{point}"))
-            .env(IDLE_LIMIT_S, "1")
+            .env(IDLE_LIMIT_S, "2")
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()

@@ -227,7 +227,7 @@ fn crash_when_stalled(
     let cluster = Arc::clone(cluster);
     let balancer = Arc::clone(balancer);
     std::thread::spawn(move || {
-        balancer.wait_for_stall();
+        assert!(balancer.wait_for_stall(), "the migration ended before");
         cluster.crash(node);
         balancer.cut();
         balancer.heal();

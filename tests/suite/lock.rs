@@ -13,10 +13,8 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::ports::free_address;
 
-/// For tests that wait until a lock is lost.
-pub(crate) const SHORT_TTL: &str = "2s";
-/// For tests that wait for a renewal.
-pub(crate) const RENEWED_TTL: &str = "6s";
+/// For tests that wait until a lock is renewed or lost.
+pub(crate) const SHORT_TTL: &str = "6s";
 
 pub(crate) fn host(database: &TestDatabase, name: &str) -> Installation {
     let installation = Installation::on(database.clone(), &modules::modules());
@@ -70,6 +68,8 @@ async fn domains(address: SocketAddr) -> Vec<String> {
 on_each_server!(master_frozen_beyond_its_lease_writes_nothing);
 async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
     let database = TestDatabase::new(kind);
+    // Under a lease that lasts as long as the start takes.
+    host(&database, "one").succeed(&["migrate", "up"]);
     let one = host(&database, "one").set("lock_ttl", SHORT_TTL);
     let other = host(&database, "other");
     let frozen = one.serve();
@@ -179,7 +179,7 @@ async fn lost_lease_ends_the_host(kind: Kind) {
             "unknown-owner",
         ),
     ] {
-        let host = host(&database, "one").set("lock_ttl", RENEWED_TTL).serve();
+        let host = host(&database, "one").serve();
         execute(&opened, statement).await;
         let (status, log) = tokio::task::spawn_blocking(move || host.wait_for_end())
             .await

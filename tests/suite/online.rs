@@ -30,7 +30,7 @@ use crate::next_diego;
 /// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
 const FROM: u64 = 1_698_182_853;
 /// Slow enough for most calls to run during the copy.
-const UNITS_PER_SECOND: u64 = 100;
+const UNITS_PER_SECOND: u64 = 50;
 /// Far above the time of a copy at that rate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -95,7 +95,7 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
     };
     // Distinct values, so that the copy itself does not violate the constraint.
     execute("UPDATE desired_lrps SET log_guid = process_guid".to_owned()).await;
-    let installation = installation.set("migration_units_per_second", 20);
+    let installation = installation.set("migration_units_per_second", 5);
     let mut host = installation.serve();
     execute(format!(
         "CREATE UNIQUE INDEX log_guids ON desired_lrps__{newest} (log_guid)"
@@ -158,7 +158,7 @@ async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
     const CLIENTS: usize = 6;
     let (installation, _, newest) = migrated_down(TestDatabase::new(kind)).await;
     let database = installation.database.open().await;
-    let installation = installation.set("migration_units_per_second", 5);
+    let installation = installation.set("migration_units_per_second", 1);
     let mut host = installation.serve();
     let copy = format!("desired_lrps__{newest}");
     let dropped = match database.dialect() {
@@ -396,7 +396,7 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
     let (installation, before, _) = migrated_down(TestDatabase::on(kind, server.address())).await;
     let installation = installation.set("migration_units_per_second", 1);
     let mut host = installation.serve();
-    let other = installation.database.open().await;
+    let other = installation.database.open_with_idle_limit(PATIENCE).await;
     let mut holding = other.write().await.unwrap();
     hold_residue(kind, &mut holding).await;
     installation.succeed(&["migrate", "rate", "none"]);

@@ -38,7 +38,7 @@ async fn greedy(kind: Kind, way: &str) -> Installation {
 /// Runs a command within the limit of memory; returns its exit code and its output.
 async fn run(installation: &Installation, arguments: &[&str]) -> (Option<i32>, String) {
     let running = run_within_memory(installation.command(arguments));
-    let output = tokio::time::timeout(PATIENCE, running)
+    let output = tokio::time::timeout(PATIENCE * 5, running)
         .await
         .expect("the command ends");
     (

@@ -2,6 +2,7 @@
 //! of stack and memory.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bbs::testing::api::NativeVersion;
@@ -16,11 +17,12 @@ use bbs_proto::prost::Message;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::sync::mpsc;
 
 use crate::api::lrp;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::server::{Options, Server};
-use crate::harness::{modules, pause};
+use crate::harness::{PATIENCE, modules, pause};
 use crate::translators::{desire_native, list_native};
 
 /// A host with the hostile translator beside those of all versions, which are newer. What limits
@@ -88,7 +90,16 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
     drop(kept);
     flood.shutdown().await;
     reload.await.unwrap();
-    let reply = server.post("/v1.2-hostile/once", []).await;
+    let answered = async {
+        loop {
+            let reply = server.post("/v1.2-hostile/once", []).await;
+            if reply.status != 503 {
+                return reply;
+            }
+        }
+    };
+    let reply = tokio::time::timeout(PATIENCE, answered).await;
+    let reply = reply.expect("the calls without a client end");
     assert!(
         reply.message::<proto::PingResponse>().available,
         "no place is taken by what has no client"
@@ -96,8 +107,8 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
 }
 
 /// Goal: large records of an old version do not take the place of its small calls. Method: many
-/// more of them at once than are translated at once; a list through the same translators is
-/// answered while some of them wait.
+/// more of them at once than are translated at once, again and again; a list through the same
+/// translators is answered meanwhile.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_records_of_an_old_version_do_not_delay_its_lists() {
     const RECORDS: usize = 32;
@@ -107,6 +118,8 @@ async fn large_records_of_an_old_version_do_not_delay_its_lists() {
         ..Options::default()
     };
     let server = Arc::new(Server::start(options).await);
+    let is_listed = Arc::new(AtomicBool::new(false));
+    let (first, mut is_flooded) = mpsc::channel(1);
     let mut flood = tokio::task::JoinSet::new();
     for at in 0..RECORDS {
         let variable = proto::EnvironmentVariable {
@@ -121,23 +134,22 @@ async fn large_records_of_an_old_version_do_not_delay_its_lists() {
         let request = proto::DesireLrpRequest {
             desired_lrp: Some(lrp),
         };
+        let is_listed = Arc::clone(&is_listed);
+        let first = first.clone();
         flood.spawn(async move {
-            server
-                .post("/v1/desired_lrp/desire.r1", request.encode_to_vec())
-                .await
+            while !is_listed.load(Ordering::SeqCst) {
+                let request = request.encode_to_vec();
+                let reply = server.post("/v1/desired_lrp/desire.r1", request).await;
+                assert!([200, 503].contains(&reply.status), "{}", reply.text());
+                let _ = first.try_send(());
+            }
         });
     }
-    let mut replies = vec![flood.join_next().await.unwrap().unwrap()];
+    is_flooded.recv().await.expect("a call is answered");
     let listed = server.post("/v1/desired_lrps/list.r2", []).await;
     assert_eq!(listed.message::<proto::DesiredLrPsResponse>().error, None);
-    while let Some(reply) = flood.try_join_next() {
-        replies.push(reply.unwrap());
-    }
-    assert!(replies.len() < RECORDS, "the list waited for all of them");
-    replies.extend(flood.join_all().await);
-    for reply in replies {
-        assert!([200, 503].contains(&reply.status), "{}", reply.text());
-    }
+    is_listed.store(true, Ordering::SeqCst);
+    flood.join_all().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

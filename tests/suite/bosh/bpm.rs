@@ -8,10 +8,11 @@ use std::process::{Output, Stdio};
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use bytes::Bytes;
-use futures_util::{StreamExt, stream};
+use futures_util::{StreamExt, future, stream};
 use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use crate::api::lrp;
 use crate::harness::bosh::bpm::BpmWorld;
@@ -270,17 +271,23 @@ on_each_server!(stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time);
 async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) {
     let (world, mut host) = deployed(kind, 0).await;
     let client = world.client();
-    // A body that never ends.
+    // A body that never ends. Its second part is awaited once the head is sent.
+    let (sent, is_sent) = oneshot::channel();
     let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(
         b"\n",
     )))]);
-    let body = reqwest::Body::wrap(StreamBody::new(first.chain(stream::pending())));
+    let rest = stream::once(async {
+        let _ = sent.send(());
+        future::pending().await
+    });
+    let body = reqwest::Body::wrap(StreamBody::new(first.chain(rest)));
     let in_flight = tokio::spawn(
         client
             .post(world.url("/v1/domains/upsert"))
             .body(body)
             .send(),
     );
+    is_sent.await.expect("the connection is open");
     // The host has read the head of that request once it has answered a later one of another
     // connection.
     let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
@@ -426,21 +433,23 @@ async fn post_start_fails_while_the_database_cannot_be_reached() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+/// Method: the database answers once the health port has.
 async fn host_with_a_wrong_passphrase_is_never_healthy() {
+    let proxy = Proxy::to(Kind::Postgres.engine().address());
     let (world, mut host) = deployed(Kind::Postgres, 0).await;
+    let through = world.database.through(proxy.address()).properties();
     let (world, health) = tokio::task::spawn_blocking(move || {
         succeeded(&world.bpm_stop());
         host.wait();
-        let world = world.set(
-            "encryption_keys",
-            json!([{ "label": "key-2024", "passphrase": "wrong" }]),
-        );
+        let keys = json!([{ "label": "key-2024", "passphrase": "wrong" }]);
+        let world = world.set("encryption_keys", keys).set("sql", through);
         world.install();
         let health = world.address("health_addr");
         (world, health)
     })
     .await
     .expect("the host is stopped");
+    proxy.stall();
     let mut host = world.begin();
     let mut answers = 0;
     let client = crate::harness::http_client();
@@ -448,6 +457,7 @@ async fn host_with_a_wrong_passphrase_is_never_healthy() {
         if let Ok(answer) = client.get(format!("http://{health}/ping")).send().await {
             assert_eq!(answer.status().as_u16(), 503);
             answers += 1;
+            proxy.resume();
         }
         tokio::task::yield_now().await;
     }

@@ -192,6 +192,8 @@ impl HostPair {
         let database = TestDatabase::on(kind, engine.address());
         fixture::write_to(&database).await;
         let proxy = Arc::new(Proxy::to(engine.address()));
+        // Under a lease that lasts as long as a migration takes.
+        Installation::on(database.clone(), &modules::modules()).succeed(&["migrate", "up"]);
         let places = [(); 2].map(|()| {
             let address = free_address();
             let installation =
@@ -242,12 +244,12 @@ impl HostPair {
                 self.until_a_call_waits(&locked.database).await;
                 locked.release().await;
             }
-            RoundFault::KilledHost => self.end_serving("KILL").await,
-            RoundFault::TerminatedHost => self.end_serving("TERM").await,
+            RoundFault::KilledHost => self.end_serving(fault, "KILL").await,
+            RoundFault::TerminatedHost => self.end_serving(fault, "TERM").await,
             RoundFault::KilledHostBesideLock => {
                 let locked = Locked::rows(&self.database).await;
                 self.until_a_call_waits(&locked.database).await;
-                self.end_serving("KILL").await;
+                self.end_serving(fault, "KILL").await;
                 self.until_one_serves(fault).await;
                 locked.release().await;
             }
@@ -256,8 +258,8 @@ impl HostPair {
 
     /// Sends a signal to the host that serves, and waits for its end: until then it may answer
     /// calls.
-    async fn end_serving(&mut self, signal: &str) {
-        let serving = self.serving().await.expect("a host serves");
+    async fn end_serving(&mut self, fault: RoundFault, signal: &str) {
+        let serving = self.until_one_serves(fault).await;
         self.hosts[serving].signal(signal);
         until(|| self.hosts[serving].has_ended()).await;
     }
@@ -279,8 +281,8 @@ impl HostPair {
         serving
     }
 
-    /// Starts hosts again that have ended, until exactly one serves.
-    async fn until_one_serves(&mut self, fault: RoundFault) {
+    /// Starts hosts again that have ended, until exactly one serves; returns it.
+    async fn until_one_serves(&mut self, fault: RoundFault) -> usize {
         let began = Instant::now();
         loop {
             for (host, (installation, _)) in self.hosts.iter_mut().zip(&self.places) {
@@ -292,7 +294,7 @@ impl HostPair {
                 self.address
                     .send_replace(format!("http://{}", self.places[serving].1));
                 println!("{fault:?}: a host serves after {:?}", began.elapsed());
-                return;
+                return serving;
             }
             assert!(began.elapsed() < PATIENCE, "{fault:?}: no host serves");
             pause().await;

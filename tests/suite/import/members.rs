@@ -25,6 +25,7 @@ async fn other_members_answer_for_one_that_is_down() {
     let installation = importing(KIND, &etcd);
     // The first in the configuration.
     etcd.kill(0);
+    etcd.until_healthy_from(1).await;
     import(&installation);
     assert_eq!(served(&installation).await.desired.len(), 2);
     etcd.restart(0);

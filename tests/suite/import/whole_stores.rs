@@ -9,6 +9,7 @@ use super::{Listed, MARK, NEWEST, import, importing, listed, records, served};
 use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::Host;
+use crate::harness::proxy::Proxy;
 
 /// The largest time.
 const FOREVER: &str = "9223372036854775807";
@@ -138,21 +139,24 @@ async fn store_of_each_layout_is_imported_whole(kind: Kind) {
 }
 
 on_each_database!(host_imports_at_its_start_and_answers_503_meanwhile);
+/// Method: etcd does not answer until a call has its answer.
 async fn host_imports_at_its_start_and_answers_503_meanwhile(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
-    let installation = importing(kind, &etcd);
+    let proxy = Proxy::to(etcd.address(0));
+    let through = serde_json::json!([format!("http://{}", proxy.address())]);
+    let installation = importing(kind, &etcd).set("etcd_cluster_urls", through);
     let mut command = installation.command(&["serve"]);
     command.env("BBS_FAULT", "stop:after-import-tables");
     let mut host = Host::start(command, "listening");
     host.until_stopped().await;
-    // Sent to the stopped process, so that it is answered before the import goes on.
+    proxy.stall();
+    host.signal("CONT");
     let call = crate::harness::http_client()
         .post(host.url("/v1/domains/list"))
         .send();
-    let call = tokio::spawn(call);
-    host.signal("CONT");
-    let answer = call.await.expect("no panic").expect("the port is open");
+    let answer = call.await.expect("the port is open");
+    proxy.resume();
     assert_eq!(answer.status(), 503);
     assert!(answer.headers().contains_key("retry-after"));
     let progress: Value = answer.json().await.expect("the progress is JSON");

