@@ -122,7 +122,7 @@ pub async fn crash(
     let slot = (&key.process_guid[..], key.index);
     let lock = service.lock_key(slot.0).await?;
     let (changed, _) = change_locked(service, slot, |slot, now_ns| {
-        slot.crash(key, instance, reason, now_ns)
+        slot.crash(instance, reason, now_ns)
     })
     .await?;
     let is_restarted = changed.as_ref().is_some_and(ChangedSlot::begins_to_wait);

@@ -66,7 +66,7 @@ pub async fn evacuate_crashed(
 ) -> EvacuationAnswer {
     or_gone(
         evacuate_slot(service, key, |slot, now_ns| {
-            slot.evacuate_crashed(key, instance, reason, now_ns)
+            slot.evacuate_crashed(instance, reason, now_ns)
         })
         .await,
     )

@@ -345,12 +345,8 @@ async fn calls_that_do_not_fit_the_state_are_rejected(kind: Kind) {
     call_error(&server, START, &start(0, "a")).await;
     published(&server, &mut subscription).await;
     let before = images(&server).await;
-    let elsewhere = proto::ActualLrpKey {
-        domain: b"elsewhere".to_vec(),
-        ..key(0).unwrap()
-    };
     let elsewhere = proto::StartActualLrpRequest {
-        actual_lrp_key: Some(elsewhere),
+        actual_lrp_key: Some(elsewhere()),
         ..start(0, "a")
     };
     assert_eq!(
@@ -382,6 +378,27 @@ async fn calls_that_do_not_fit_the_state_are_rejected(kind: Kind) {
         published(&server, &mut subscription).await,
         Vec::<String>::new()
     );
+}
+
+/// The key of the first instance, with another domain than its own.
+fn elsewhere() -> proto::ActualLrpKey {
+    proto::ActualLrpKey {
+        domain: b"elsewhere".to_vec(),
+        ..key(0).unwrap()
+    }
+}
+
+on_layouts_of_sqlite!(crash_is_recorded_whatever_domain_the_call_has);
+async fn crash_is_recorded_whatever_domain_the_call_has(kind: Kind) {
+    let server = with_two_unclaimed(kind).await;
+    call_error(&server, START, &start(0, "a")).await;
+    let request = proto::CrashActualLrpRequest {
+        actual_lrp_key: Some(elsewhere()),
+        ..crash(0, "a")
+    };
+    assert_eq!(call_error(&server, CRASH, &request).await, None);
+    let crashed = images(&server).await.remove(0);
+    assert_eq!((crashed.crash_count, crashed.actual_lrp_key), (1, key(0)));
 }
 
 on_layouts_of_sqlite!(removal_deletes_only_the_named_instance);

@@ -4,7 +4,7 @@
 mod decide;
 
 use super::{Container, DefinitionCount, Slot, SlotError, Unclaim};
-use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
+use crate::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
 use decide::{ContainerRow, EvacuationStep, Situation, decide};
 
 /// The update strategy of a desired LRP.
@@ -79,13 +79,12 @@ impl Slot {
     /// `NotFound` for an unknown container; as of [`Slot::crash`].
     pub fn evacuate_crashed(
         &mut self,
-        key: &LrpKey,
         instance: &InstanceKey,
         reason: &[u8],
         now_ns: i64,
     ) -> Result<Evacuated, SlotError> {
         if !self.remove_if_stand_in(instance)? {
-            self.crash(key, instance, reason, now_ns)?;
+            self.crash(instance, reason, now_ns)?;
         }
         Ok(Evacuated::GONE)
     }

@@ -220,7 +220,6 @@ impl Slot {
     /// `NotFound` without an instance; `CannotBeCrashed` if the container is not the instance's.
     pub fn crash(
         &mut self,
-        key: &LrpKey,
         instance: &InstanceKey,
         reason: &[u8],
         now_ns: i64,
@@ -238,7 +237,7 @@ impl Slot {
             return Ok(Crashed::Gone);
         }
         let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;
-        if !rules::may_enter(row, key, instance, State::Crashed) {
+        if !rules::may_enter(row, &row.key(), instance, State::Crashed) {
             return Err(SlotError::CannotBeCrashed);
         }
         let ran_ns =

@@ -217,20 +217,13 @@ fn heartbeat_changes_nothing_and_each_difference_makes_a_revision() {
 
 #[test]
 fn crash_is_allowed_by_state_and_key() {
-    let crash = |name| move |slot: &mut Slot| slot.crash(&key(), &instance(name), b"why", NOW_NS);
+    let crash = |name| move |slot: &mut Slot| slot.crash(&instance(name), b"why", NOW_NS);
     allowed(
         [false, true, true, false],
         SlotError::CannotBeCrashed,
         crash("mine"),
     );
     allowed([false; 4], SlotError::CannotBeCrashed, crash("other"));
-    let elsewhere = LrpKey {
-        domain: b"other".to_vec(),
-        ..key()
-    };
-    allowed([false; 4], SlotError::CannotBeCrashed, |slot| {
-        slot.crash(&elsewhere, &instance("mine"), b"", NOW_NS)
-    });
     rejected(&Slot::default(), SlotError::NotFound, crash("mine"));
     rejected(
         &Slot {
@@ -272,9 +265,7 @@ fn crashes_are_counted_and_the_first_two_restart_at_once() {
         let row = slot.ordinary.as_mut().unwrap();
         (row.crash_count, row.since_ns) = (before, NOW_NS - lasted_ns);
         let before = row.clone();
-        let (found, result) = after(&slot, |slot| {
-            slot.crash(&key(), &instance("mine"), b"why", NOW_NS)
-        });
+        let (found, result) = after(&slot, |slot| slot.crash(&instance("mine"), b"why", NOW_NS));
         let state = if crashed == Crashed::Waits {
             State::Crashed
         } else {
@@ -323,9 +314,7 @@ fn calls_of_a_suspect_container_do_not_touch_the_managed_row() {
             )),
             (slot.clone(), Ok(()))
         );
-        let (crashed, result) = after(&slot, |slot| {
-            slot.crash(&key(), &instance("lost"), b"why", NOW_NS)
-        });
+        let (crashed, result) = after(&slot, |slot| slot.crash(&instance("lost"), b"why", NOW_NS));
         assert_eq!(
             (crashed, result),
             (
@@ -556,7 +545,7 @@ fn unknown_state_allows_no_transition() {
         slot.start(&container("mine"), Several, NOW_NS)
     });
     rejected(&slot, SlotError::CannotBeCrashed, |slot| {
-        slot.crash(&key(), &instance("mine"), b"", NOW_NS)
+        slot.crash(&instance("mine"), b"", NOW_NS)
     });
     rejected(&slot, SlotError::CannotBeFailed, |slot| {
         slot.fail(b"", NOW_NS)

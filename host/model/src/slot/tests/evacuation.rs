@@ -30,7 +30,7 @@ fn stays() -> Result<Evacuated, SlotError> {
 }
 
 fn crash(name: &'static str) -> impl Fn(&mut Slot) -> Result<Evacuated, SlotError> {
-    move |slot| slot.evacuate_crashed(&key(), &instance(name), b"why", NOW_NS)
+    move |slot| slot.evacuate_crashed(&instance(name), b"why", NOW_NS)
 }
 
 fn running(
@@ -48,7 +48,7 @@ fn evacuating_and_suspect_containers_go_with_their_row() {
             slot.evacuate_claimed(instance, NOW_NS)
         }),
         ("crashed", |slot, instance| {
-            slot.evacuate_crashed(&key(), instance, b"why", NOW_NS)
+            slot.evacuate_crashed(instance, b"why", NOW_NS)
         }),
         ("stopped", Slot::evacuate_stopped),
     ];
@@ -139,9 +139,7 @@ fn claimed_container_is_unclaimed_and_needs_a_cell() {
 fn crashed_container_crashes_as_usual_without_a_new_cell() {
     for state in [State::Claimed, State::Running] {
         let slot = crowded(state);
-        let (crashed, _) = after(&slot, |slot| {
-            slot.crash(&key(), &instance("mine"), b"why", NOW_NS)
-        });
+        let (crashed, _) = after(&slot, |slot| slot.crash(&instance("mine"), b"why", NOW_NS));
         assert_eq!(after(&slot, crash("mine")), (crashed, gone()), "{state:?}");
     }
     let mut odd = ordinary(State::Claimed);

@@ -510,7 +510,7 @@ fn calls_of_evacuating_cells() -> [CallDuringAReplacement; 8] {
         (
             "evacuate crashed old",
             |slot| {
-                slot.evacuate_crashed(&key(), &instance("old"), b"why", NOW_NS)
+                slot.evacuate_crashed(&instance("old"), b"why", NOW_NS)
                     .map(drop)
             },
             old_gone(),
@@ -518,7 +518,7 @@ fn calls_of_evacuating_cells() -> [CallDuringAReplacement; 8] {
         (
             "evacuate crashed new",
             |slot| {
-                slot.evacuate_crashed(&key(), &instance("mine"), b"why", NOW_NS)
+                slot.evacuate_crashed(&instance("mine"), b"why", NOW_NS)
                     .map(drop)
             },
             of_new(WAITS, REVERTS),

@@ -30,9 +30,7 @@ impl Transition {
         match self {
             Self::Claim(name) => slot.claim(&instance(name), now_ns),
             Self::Start(name) => slot.start(&container(name), Several, now_ns),
-            Self::Crash(name) => slot
-                .crash(&key(), &instance(name), b"why", now_ns)
-                .map(drop),
+            Self::Crash(name) => slot.crash(&instance(name), b"why", now_ns).map(drop),
             Self::Fail => slot.fail(b"no room", now_ns),
             Self::Remove(name) => slot.remove(name.map(instance).as_ref()),
             Self::Retire => slot.retire().map(drop),
@@ -42,7 +40,7 @@ impl Transition {
             Self::Promote => slot.promote(),
             Self::EvacuateClaimed(name) => slot.evacuate_claimed(&instance(name), now_ns).map(drop),
             Self::EvacuateCrashed(name) => slot
-                .evacuate_crashed(&key(), &instance(name), b"why", now_ns)
+                .evacuate_crashed(&instance(name), b"why", now_ns)
                 .map(drop),
             Self::EvacuateStopped(name) => slot.evacuate_stopped(&instance(name)).map(drop),
             Self::EvacuateRunning(name, desired) => slot
