@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bbs_proto::models::ActualLrpNetInfo;
 use prost::Message;
 
-use super::{ModificationTag, Text};
+use super::{ModificationTag, Text, excerpt};
 
 /// The state of an instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -146,9 +146,7 @@ impl ActualLrp {
             &self.domain,
             &self.instance_guid,
             &self.cell_id,
-            &self.crash_reason,
             &self.state,
-            &self.placement_error,
             &self.tag.epoch,
             &self.availability_zone,
             &self.definition_id,
@@ -170,8 +168,14 @@ impl ActualLrp {
             .iter()
             .map(|hostname| escaped(hostname) + 16)
             .sum();
+        let failures = [&self.crash_reason, &self.placement_error].map(|text| excerpt::bytes(text));
         let sealed = self.net_info.encoded_len() + tags + hostnames;
-        plain.into_iter().map(Vec::len).sum::<usize>() + sealed.div_ceil(3) * 4
+        plain
+            .into_iter()
+            .map(Vec::len)
+            .chain(failures)
+            .sum::<usize>()
+            + sealed.div_ceil(3) * 4
     }
 
     /// The key of the slot.

@@ -19,6 +19,11 @@ pub fn excerpt(text: &[u8], keeps_nul: bool) -> String {
     text
 }
 
+/// Most bytes of the excerpt of a text.
+pub(crate) fn bytes(text: &[u8]) -> usize {
+    text.len().min(LONG)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -80,19 +80,22 @@ async fn updated(host: &Host, guid: &str, update: proto::DesiredLrpUpdate) -> Op
 }
 
 /// Starts an instance with a metric tag.
+fn key(process_guid: &str, index: i32) -> proto::ActualLrpKey {
+    proto::ActualLrpKey {
+        process_guid: process_guid.into(),
+        index,
+        domain: b"domain".to_vec(),
+    }
+}
+
 pub(crate) async fn started(
     host: &Host,
     process_guid: &str,
     index: i32,
     tag: Vec<u8>,
 ) -> Option<proto::Error> {
-    let key = proto::ActualLrpKey {
-        process_guid: process_guid.into(),
-        index,
-        domain: b"domain".to_vec(),
-    };
     let request = proto::StartActualLrpRequest {
-        actual_lrp_key: Some(key),
+        actual_lrp_key: Some(key(process_guid, index)),
         actual_lrp_instance_key: instance("cell"),
         actual_lrp_net_info: net_info("cell"),
         metric_tags: vec![proto::TextEntry {
@@ -217,6 +220,15 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
         );
         assert_eq!(started(&host, "many", index, vec![b'x'; 200]).await, None);
     }
+    // Of which an excerpt is stored.
+    let crash = proto::CrashActualLrpRequest {
+        actual_lrp_key: Some(key("many", 69)),
+        actual_lrp_instance_key: instance("cell"),
+        error_message: tag(),
+    };
+    let crashed: proto::ActualLrpLifecycleResponse =
+        host.call("/v1/actual_lrps/crash", &crash).await;
+    assert_eq!(crashed.error, None);
     let all = vec!["large".to_owned(), "many".to_owned()];
     assert_eq!(
         lists(&host).await,
