@@ -223,8 +223,8 @@ pub(super) async fn change_task(
     let changed = retry(|| async {
         let mut writer = service.store().writer().await?;
         let before = writer.task(guid).await?.ok_or(DomainError::NotFound)?;
-        let after = call(&before, service.store().now_ns())?;
-        if let Some(after) = &after {
+        let mut after = call(&before, service.store().now_ns())?;
+        if let Some(after) = &mut after {
             writer.update_task(after).await?;
             writer.commit().await?;
         }

@@ -94,11 +94,8 @@ pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<()
 
 impl Writer {
     /// A failure text, made to fit; see [`excerpt`].
-    pub(super) fn excerpt(&self, text: &[u8]) -> ColumnValue {
-        ColumnValue::Text(excerpt(
-            text,
-            self.session.tx.dialect() != Dialect::Postgres,
-        ))
+    pub(super) fn excerpt(&self, text: &[u8]) -> String {
+        excerpt(text, self.session.tx.dialect() != Dialect::Postgres)
     }
 
     /// The value for a plain column.

@@ -88,11 +88,15 @@ impl Writer {
             .await
     }
 
-    /// Writes the columns of a task that can change.
+    /// Writes the columns of a task that can change. The texts of failures and rejections become
+    /// what is stored of them.
     ///
     /// # Errors
-    /// As of [`Writer`]. The texts of failures and rejections are shortened instead.
-    pub async fn update_task(&mut self, task: &Task) -> Result<(), StoreError> {
+    /// As of [`Writer`].
+    pub async fn update_task(&mut self, task: &mut Task) -> Result<(), StoreError> {
+        for text in [&mut task.failure_reason, &mut task.rejection_reason] {
+            *text = self.excerpt(text).into();
+        }
         let values = self.mutable_columns(task)?;
         self.update(TABLE, &task.guid, Filter::everything(), values)
             .await
@@ -107,9 +111,15 @@ impl Writer {
             ("cell_id", self.plain(TABLE, "cell_id", &task.cell_id)?),
             ("result", self.plain(TABLE, "result", &task.result)?),
             ("failed", ColumnValue::Flag(task.failed)),
-            ("failure_reason", self.excerpt(&task.failure_reason)),
+            (
+                "failure_reason",
+                ColumnValue::Text(self.excerpt(&task.failure_reason)),
+            ),
             ("rejection_count", number(task.rejection_count)),
-            ("rejection_reason", self.excerpt(&task.rejection_reason)),
+            (
+                "rejection_reason",
+                ColumnValue::Text(self.excerpt(&task.rejection_reason)),
+            ),
         ])
     }
 

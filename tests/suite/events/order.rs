@@ -51,8 +51,9 @@ async fn events_of_each_task_follow_the_order_of_its_changes(kind: Kind) {
                 let domain = b"d".to_vec();
                 let cell_id = b"cell".to_vec();
                 let guid = task_guid.clone();
-                let (rejection_reason, task_definition) =
-                    (b"why".to_vec(), Some(crate::tasks::definition()));
+                // Longer than what is stored of it.
+                let rejection_reason = vec![b'y'; 2_000];
+                let task_definition = Some(crate::tasks::definition());
                 let by_guid = proto::TaskGuidRequest { task_guid: guid };
                 match random.u8(..6) {
                     0 => {

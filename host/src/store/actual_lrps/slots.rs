@@ -337,7 +337,8 @@ impl<'a> ChangedColumns<'a> {
         ];
         for (column, text) in excerpts {
             if let Some(text) = self.new_value(text) {
-                self.values.push((column, self.writer.excerpt(text)));
+                let text = ColumnValue::Text(self.writer.excerpt(text));
+                self.values.push((column, text));
             }
         }
         Ok(())
