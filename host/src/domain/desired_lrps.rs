@@ -111,7 +111,13 @@ async fn insert(
     let desired = new_instances(info);
     let created = match leftovers {
         Leftovers::None => instances::insert_new(&mut writer, &desired, first).await?,
-        Leftovers::Possible => instances::insert(&mut writer, &desired, first).await?,
+        Leftovers::Possible => {
+            // Of a desired LRP that went into quarantine; those of a removed one name no definition.
+            writer.forget_definitions(&info.process_guid).await?;
+            writer.delete_definitions(&info.process_guid).await?;
+            writer.end_update(&info.process_guid).await?;
+            instances::insert(&mut writer, &desired, first).await?
+        }
     };
     writer.commit().await?;
     Ok(created)

@@ -277,8 +277,11 @@ async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_
     kind: Kind,
 ) {
     let mut case = Case::with_a_running_instance(kind).await;
+    let other: proto::ActualLrpLifecycleResponse = case.host.call(START, &start(1, "b")).await;
+    assert_eq!(other.error, None);
     let before = case.instances().await;
-    assert_eq!(before[0], (0, "RUNNING".to_owned(), "a".to_owned()));
+    let running = |index, container: &str| (index, "RUNNING".to_owned(), container.to_owned());
+    assert_eq!(before, [running(0, "a"), running(1, "b")]);
     let by_guid = proto::DesiredLrpByProcessGuidRequest {
         process_guid: b"guid".to_vec(),
     };
@@ -315,8 +318,8 @@ async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_
         let removed: proto::DesiredLrpLifecycleResponse =
             case.host.call("/v1/desired_lrp/remove", &remove).await;
         assert_eq!(removed.error, None);
-        // The container stays until its cell has stopped it.
-        assert_eq!(case.instances().await, before[..1]);
+        // The containers stay until their cells have stopped them.
+        assert_eq!(case.instances().await, before);
     }
     assert_eq!(case.quarantined().len(), 2);
     assert!(case.host.terminate().success());
