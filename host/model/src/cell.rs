@@ -4,35 +4,82 @@ use std::collections::BTreeSet;
 
 use super::Text;
 
+/// Far longer than a run of convergence takes, which uses one list of the cells. What changed later
+/// than this after the list has a time from another host's clock.
+const LONGEST_RUN_NS: i64 = 10 * 60 * 1_000_000_000;
+
 /// The cells that are present at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellSet {
     /// The present cells are not known, so none is treated as gone.
     Unknown,
-    Known(BTreeSet<Text>),
+    #[allow(missing_docs, reason = "the list, and when it was made")]
+    Known {
+        cells: BTreeSet<Text>,
+        listed_at_ns: i64,
+    },
 }
 
 impl CellSet {
-    /// Whether it is known that the cell is not present.
-    pub fn is_gone(&self, cell_id: &[u8]) -> bool {
-        matches!(self, Self::Known(cells) if !cells.contains(cell_id))
+    /// Whether it is known that the cell is not present, for a record that names it since a time:
+    /// a cell may have come, and taken the record, after the cells were listed.
+    pub fn is_gone(&self, cell_id: &[u8], since_ns: i64) -> bool {
+        let Self::Known {
+            cells,
+            listed_at_ns,
+        } = self
+        else {
+            return false;
+        };
+        let later_ns = since_ns.saturating_sub(*listed_at_ns);
+        !cells.contains(cell_id) && !(1..LONGEST_RUN_NS).contains(&later_ns)
     }
 
     /// The number of cells known to be present.
     pub fn len(&self) -> usize {
         match self {
             Self::Unknown => 0,
-            Self::Known(cells) => cells.len(),
+            Self::Known { cells, .. } => cells.len(),
         }
     }
 
     /// Whether it is known that there are no cells.
     pub fn is_empty(&self) -> bool {
-        matches!(self, Self::Known(cells) if cells.is_empty())
+        matches!(self, Self::Known { cells, .. } if cells.is_empty())
     }
 
     /// Whether the cell is known to be present.
     pub fn has(&self, cell_id: &[u8]) -> bool {
-        matches!(self, Self::Known(cells) if cells.contains(cell_id))
+        matches!(self, Self::Known { cells, .. } if cells.contains(cell_id))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cell_is_not_gone_for_what_it_took_after_the_list() {
+        let cells = CellSet::Known {
+            cells: [b"here".to_vec()].into(),
+            listed_at_ns: 1_000,
+        };
+        for (cell, since_ns, is_gone) in [
+            ("here", 0, false),
+            ("here", 1_001, false),
+            ("new", 0, true),
+            ("new", 1_000, true),
+            ("new", 1_001, false),
+            // By another clock.
+            ("new", 1_000 + LONGEST_RUN_NS, true),
+            ("new", i64::MAX, true),
+        ] {
+            assert_eq!(
+                cells.is_gone(cell.as_bytes(), since_ns),
+                is_gone,
+                "{cell} {since_ns}"
+            );
+        }
+        assert!(!CellSet::Unknown.is_gone(b"new", 0));
     }
 }

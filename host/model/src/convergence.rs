@@ -173,7 +173,7 @@ pub fn decide(
     if slot
         .evacuating
         .as_ref()
-        .is_some_and(|row| input.cells.is_gone(&row.cell_id))
+        .is_some_and(|row| input.cells.is_gone(&row.cell_id, row.since_ns))
     {
         actions.push(SlotAction::RemoveEvacuating);
     }
@@ -278,7 +278,7 @@ fn of_ordinary(
 /// Whether the cell of a container is gone. A container without a cell is lost only if no cell is
 /// present at all.
 fn is_lost(row: &ActualLrp, cells: &CellSet) -> bool {
-    cells.is_gone(&row.cell_id) && (!row.cell_id.is_empty() || cells.is_empty())
+    cells.is_gone(&row.cell_id, row.since_ns) && (!row.cell_id.is_empty() || cells.is_empty())
 }
 
 #[cfg(test)]

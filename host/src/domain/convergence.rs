@@ -29,13 +29,14 @@ pub struct Counts {
 /// # Errors
 /// Locket cannot list the cells, in which case nothing is done, or reading the records fails.
 pub async fn run(service: &Service) -> Result<Counts, DomainError> {
+    let listed_at_ns = service.store().now_ns();
     let cells = service
         .clients()
         .cells
         .all()
         .await
         .map_err(DomainError::Cells)?;
-    run_among(service, cells).await
+    converge(service, cells, listed_at_ns).await
 }
 
 /// Runs convergence once with these cells; `None` if the present cells are unknown.
@@ -46,9 +47,20 @@ pub async fn run_among(
     service: &Service,
     cells: Option<Vec<CellPresence>>,
 ) -> Result<Counts, DomainError> {
+    converge(service, cells, service.store().now_ns()).await
+}
+
+async fn converge(
+    service: &Service,
+    cells: Option<Vec<CellPresence>>,
+    listed_at_ns: i64,
+) -> Result<Counts, DomainError> {
     let set = match &cells {
         None => CellSet::Unknown,
-        Some(cells) => CellSet::Known(cells.iter().map(|cell| cell.cell_id.clone()).collect()),
+        Some(cells) => CellSet::Known {
+            cells: cells.iter().map(|cell| cell.cell_id.clone()).collect(),
+            listed_at_ns,
+        },
     };
     let cells = cells
         .into_iter()

@@ -20,7 +20,10 @@ pub(super) fn key(index: i32) -> LrpKey {
 }
 
 pub(super) fn cells(names: &[&str]) -> CellSet {
-    CellSet::Known(names.iter().map(|name| (*name).into()).collect())
+    CellSet::Known {
+        cells: names.iter().map(|name| (*name).into()).collect(),
+        listed_at_ns: NOW_NS,
+    }
 }
 
 pub(super) fn wanted(instances: i32) -> DesiredInstances {

@@ -50,7 +50,9 @@ impl TaskConvergence<'_> {
                 Some(TaskAction::Expire)
             }
             TaskState::Pending => Some(TaskAction::Auction),
-            TaskState::Running if self.cells.is_gone(&task.cell_id) => Some(TaskAction::Abandon),
+            TaskState::Running if self.cells.is_gone(&task.cell_id, task.updated_at_ns) => {
+                Some(TaskAction::Abandon)
+            }
             TaskState::Completed if forgotten => Some(TaskAction::Forget),
             TaskState::Completed if kicked => Some(TaskAction::Callback),
             TaskState::Resolving if kicked && forgotten => Some(TaskAction::Forget),
@@ -79,7 +81,10 @@ mod tests {
 
     /// Decides a task of this age, with limits of 30 (kick), 100 (pending) and 60 (completed).
     fn decided(state: TaskState, age: i64, cell_id: &str) -> Option<TaskAction> {
-        let cells = CellSet::Known([b"here".to_vec()].into());
+        let cells = CellSet::Known {
+            cells: [b"here".to_vec()].into(),
+            listed_at_ns: 1000,
+        };
         let input = TaskConvergence {
             now_ns: 1000,
             cells: &cells,

@@ -50,7 +50,7 @@ impl LrpCounter {
         let lost = rows.filter(|row| {
             matches!(row.state(), Some(State::Claimed | State::Running))
                 && !row.cell_id.is_empty()
-                && input.cells.is_gone(&row.cell_id)
+                && input.cells.is_gone(&row.cell_id, row.since_ns)
         });
         self.lost_cells.extend(lost.map(|row| row.cell_id.clone()));
     }
