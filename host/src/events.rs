@@ -17,8 +17,8 @@ pub use derive::{Audience, Event};
 use bbs_model::change::RecordChange;
 use queue::Queue;
 
-/// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is
-/// dropped as too slow. Diego counts events; each change has at least one.
+/// Calls whose changes wait for a subscriber, per kind of record of its topic, before the subscriber
+/// is dropped as too slow. Diego counts events; each call has at least one.
 pub const QUEUE: usize = 1024;
 
 /// The records that a subscription is about.
@@ -34,6 +34,8 @@ pub enum Topic {
 #[derive(Debug)]
 pub struct PublishedChange {
     pub change: RecordChange,
+    /// Whether the same call made the change published before.
+    continues: bool,
     /// Estimated memory of the change and its events.
     bytes: usize,
     /// Its events as each stream sends them, rendered for the first subscriber that reads them.
@@ -95,10 +97,11 @@ impl Topic {
 }
 
 impl PublishedChange {
-    fn new(change: RecordChange) -> Self {
+    fn new(change: RecordChange, continues: bool) -> Self {
         Self {
             bytes: size::bytes(&change),
             change,
+            continues,
             renderings: Mutex::default(),
         }
     }
@@ -150,6 +153,20 @@ impl Events {
     /// Publishes a committed change. The caller holds the key lock, so that events keep commit
     /// order. Never blocks, and returns at once without subscribers.
     pub fn publish(&self, change: RecordChange) {
+        self.publish_all([change]);
+    }
+
+    /// Publishes the committed changes of one call, as [`Self::publish`] does. They count as one in
+    /// the queues, since no subscriber can be so fast that it has read the first before the last.
+    pub fn publish_all(&self, changes: impl IntoIterator<Item = RecordChange>) {
+        let mut continues = false;
+        for change in changes {
+            self.push(change, continues);
+            continues = true;
+        }
+    }
+
+    fn push(&self, change: RecordChange, continues: bool) {
         let topic = Topic::of(&change);
         if !self
             .0
@@ -161,7 +178,7 @@ impl Events {
             return;
         }
         // Not while the hub is locked: its size is found by encoding it.
-        let published = Arc::new(PublishedChange::new(change));
+        let published = Arc::new(PublishedChange::new(change, continues));
         let mut hub = self.0.lock();
         hub.subscribers
             .retain(|subscriber| subscriber.topic != topic || subscriber.queue.push(&published));

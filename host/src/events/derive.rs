@@ -202,6 +202,15 @@ fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
         .find(|to| has_key(after, *to) && !has_key(before, *to))
 }
 
+/// Whether a row has got the name of the definition that it is taken to run: no change to clients.
+fn is_only_named(before: &ActualLrp, after: &ActualLrp) -> bool {
+    before.definition_id.is_empty()
+        && !after.definition_id.is_empty()
+        && before.tag == after.tag
+        && before.state == after.state
+        && before.presence == after.presence
+}
+
 /// The events of one row; at most three.
 fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) -> Vec<Event<'a>> {
     let (before, after) = match (before, after) {
@@ -210,7 +219,7 @@ fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) ->
         (Some(lrp), None) => return vec![Event::InstanceRemoved { lrp, trace_id }],
         (Some(before), Some(after)) => (before, after),
     };
-    if before == after {
+    if before == after || is_only_named(before, after) {
         return Vec::new();
     }
     let crashed = Event::InstanceCrashed { before, after };

@@ -1,4 +1,5 @@
-//! The queue of a subscriber, bounded by the number of changes and by their bytes.
+//! The queue of a subscriber, bounded by the number of calls that made its changes, and by their
+//! bytes.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -20,7 +21,7 @@ const LAST_BYTES: usize = 8 << 20;
 /// The queue between the publisher and one subscriber.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// The most changes.
+    /// The most calls.
     most: usize,
     state: Mutex<QueueState>,
     changed: Notify,
@@ -31,6 +32,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueueState {
     waiting: VecDeque<Arc<PublishedChange>>,
+    /// The calls that made them.
+    calls: usize,
     /// Bytes of the changes that wait and of the one that is being sent.
     bytes: usize,
     /// Bytes of the change that is being sent.
@@ -56,7 +59,8 @@ impl Queue {
             return false;
         }
         let is_too_large = state.bytes > 0 && state.bytes + change.bytes > LAG_BYTES;
-        if is_too_large || state.waiting.len() >= self.most {
+        let is_one_too_many = !change.continues && state.calls >= self.most;
+        if is_too_large || is_one_too_many {
             state.is_ended = true;
             if is_too_large || state.bytes > LAST_BYTES {
                 state.waiting.clear();
@@ -65,6 +69,7 @@ impl Queue {
             }
         } else {
             state.bytes += change.bytes;
+            state.calls += usize::from(!change.continues);
             state.waiting.push_back(Arc::clone(change));
         }
         self.changed.notify_one();
@@ -89,6 +94,7 @@ impl Queue {
                 state.bytes -= std::mem::take(&mut state.sending);
                 if let Some(change) = state.waiting.pop_front() {
                     state.sending = change.bytes;
+                    state.calls -= usize::from(!change.continues);
                     return Some(change);
                 }
                 if state.is_ended {

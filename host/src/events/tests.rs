@@ -65,8 +65,28 @@ async fn slow_subscriber_receives_what_is_queued_and_then_the_end() {
 }
 
 #[tokio::test]
+async fn changes_of_one_call_count_as_one() {
+    let events = Events::default();
+    let mut subscription = events.subscribe(Topic::Tasks).unwrap();
+    let all = || (0..4 * QUEUE).map(|number| task(&number.to_string()));
+    events.publish_all(all());
+    for number in 1..QUEUE {
+        events.publish(task(&number.to_string()));
+    }
+    assert_eq!(events.subscribers(), 1);
+    for change in all() {
+        assert_eq!(subscription.next().await.unwrap().change, change);
+    }
+    // One call is read, so that there is a place for another one.
+    events.publish(task("one more"));
+    assert_eq!(events.subscribers(), 1);
+    events.publish(task("one too many"));
+    assert_eq!(events.subscribers(), 0);
+}
+
+#[tokio::test]
 async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() {
-    let published = PublishedChange::new(task("a"));
+    let published = PublishedChange::new(task("a"), false);
     let (stream, other): (Arc<str>, Arc<str>) = ("stream".into(), "other".into());
     let rendered = |text: &'static str| {
         let audience = published.events()[0].audience();
@@ -96,7 +116,7 @@ async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() 
 
 #[tokio::test]
 async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
-    let published = PublishedChange::new(task("a"));
+    let published = PublishedChange::new(task("a"), false);
     let stream: Arc<str> = "stream".into();
     let large = || Rendered {
         text: vec![b'x'; 1 << 20].into(),
@@ -113,7 +133,7 @@ async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
 
 #[tokio::test]
 async fn rendering_that_is_dropped_is_begun_again() {
-    let published = PublishedChange::new(task("a"));
+    let published = PublishedChange::new(task("a"), false);
     let stream: Arc<str> = "stream".into();
     let abandoned = published.rendered(&stream, async || std::future::pending().await);
     assert_eq!(abandoned.now_or_never(), None);

@@ -221,3 +221,78 @@ async fn event_of_a_crash_names_the_definition_that_crashed(kind: Kind) {
         ]
     );
 }
+
+/// The next event of a crash, as its container, count and reason.
+async fn crash_event(stream: &mut EventStream) -> (String, i32, String) {
+    loop {
+        let event = stream.next().await.expect("the stream is open");
+        if event.name == "actual_lrp_crashed" {
+            let crashed: proto::ActualLrpCrashedEvent = event.message();
+            let container = crashed.actual_lrp_instance_key.unwrap_or_default();
+            return (
+                text(&container.instance_guid),
+                crashed.crash_count,
+                text(&crashed.crash_reason),
+            );
+        }
+    }
+}
+
+on_each_layout!(event_of_a_crash_during_an_update_has_its_count_and_reason);
+/// Method: an instance that the update has not reached crashes, and waits as one of the new
+/// definition, which has not crashed.
+async fn event_of_a_crash_during_an_update_has_its_count_and_reason(kind: Kind) {
+    let server = running(kind, 3).await;
+    update_to(&server, "version-2").await;
+    let mut streams = Vec::new();
+    for path in [OF_DEFINITIONS, INSTANCES] {
+        streams.push(EventStream::open(server.url(path), "").await);
+    }
+    streams.push(EventStream::get(server.url(GROUPS), "").await);
+    assert_eq!(call_error(&server, CRASH, &crash(2, "old-2")).await, None);
+    for stream in &mut streams {
+        assert_eq!(
+            crash_event(stream).await,
+            ("old-2".to_owned(), 1, "it crashed".to_owned())
+        );
+    }
+    let rows = rows(&server).await;
+    assert!(
+        rows.contains(&"2/0 UNCLAIMED  version-2".to_owned()),
+        "{rows:?}"
+    );
+}
+
+on_each_database!(subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_up);
+async fn subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_up(kind: Kind) {
+    let server = running(kind, 1).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
+    claim_new(&server, 0, "new-0").await;
+    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    assert_eq!(cancel(&server).await, None);
+    let mut removed = Vec::new();
+    let mut created = Vec::new();
+    while created.is_empty() {
+        let event = stream.next().await.expect("the stream is open");
+        let container = |lrp: Option<proto::ActualLrp>| {
+            let key = lrp.unwrap_or_default().actual_lrp_instance_key;
+            text(&key.unwrap_or_default().instance_guid)
+        };
+        match event.name.as_str() {
+            "actual_lrp_instance_removed" => {
+                let event: proto::ActualLrpInstanceRemovedEvent = event.message();
+                removed.push(container(event.actual_lrp));
+            }
+            "actual_lrp_instance_created" => {
+                let event: proto::ActualLrpInstanceCreatedEvent = event.message();
+                created.push(container(event.actual_lrp));
+            }
+            name => assert_eq!(name, "desired_lrp_changed"),
+        }
+    }
+    assert_eq!(
+        (removed, created),
+        (vec!["new-0".to_owned()], vec!["old-0".to_owned()])
+    );
+}

@@ -116,6 +116,15 @@ impl Slot {
             .filter(|old| old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key()))
     }
 
+    /// Whether the container that was being replaced is the managed one again.
+    pub fn is_reverted(&self, before: &Self) -> bool {
+        let kept = before.evacuating.as_ref().map(ActualLrp::instance_key);
+        self.evacuating.is_none()
+            && kept.is_some()
+            && kept == self.ordinary.as_ref().map(ActualLrp::instance_key)
+            && kept != before.ordinary.as_ref().map(ActualLrp::instance_key)
+    }
+
     /// Adapts the rows to a new current definition. What names none has the previous one. What
     /// waits takes the new one at once, and a container in the evacuating row that runs it becomes
     /// the managed one again. What was claimed may run either definition, because its cell reads

@@ -14,6 +14,8 @@ use crate::store::{Store, Writer};
 #[derive(Debug)]
 pub(in crate::domain) struct ChangedSlot {
     before: Slot,
+    /// What subscribers see in between, if the change is two to them.
+    between: Option<Slot>,
     after: Slot,
 }
 
@@ -56,23 +58,26 @@ async fn attempt<T>(
 }
 
 /// Names the definition of the instances that a step left waiting, or created. Reads the desired
-/// LRP, which only such steps have to lock.
+/// LRP, which only such steps have to lock. Returns the slot without it if the step left a crash,
+/// which is none of another definition.
 async fn name_definition(
     writer: &mut Writer,
     before: &Slot,
     after: &mut Slot,
-) -> Result<(), DomainError> {
+) -> Result<Option<Slot>, DomainError> {
     if !after.needs_definition(before) {
-        return Ok(());
+        return Ok(None);
     }
     let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else {
-        return Ok(());
+        return Ok(None);
     };
     let Some(wanted) = writer.wanted(&process_guid).await? else {
-        return Ok(());
+        return Ok(None);
     };
+    let stepped = after.clone();
     after.name_definition(before, &wanted.definition_id, writer.now_ns());
-    Ok(())
+    let crashes = |slot: &Slot| slot.ordinary.as_ref().map_or(0, |row| row.crash_count);
+    Ok((crashes(&stepped) != crashes(after)).then_some(stepped))
 }
 
 /// Names the definitions of the instances, writes the difference, and commits the transaction in
@@ -85,35 +90,34 @@ pub(in crate::domain) async fn write(
     if before == after {
         return Ok(None);
     }
-    name_definition(&mut writer, &before, &mut after).await?;
+    let between = name_definition(&mut writer, &before, &mut after).await?;
     writer.put_slot(&before, &after).await?;
     writer.commit().await?;
-    Ok(Some(ChangedSlot { before, after }))
+    Ok(Some(ChangedSlot {
+        before,
+        between,
+        after,
+    }))
 }
 
-/// Publishes a committed change. The caller holds the key lock, so that events keep commit order.
+/// Publishes the committed changes of one call to instances of one LRP. The caller holds the key
+/// lock, so that events keep commit order.
 pub(in crate::domain) fn announce(
     service: &Service,
-    changed: Option<ChangedSlot>,
+    changed: impl IntoIterator<Item = ChangedSlot>,
     cause: Cause,
     trace_id: &TraceId,
 ) {
-    let Some(ChangedSlot { before, after }) = changed else {
-        return;
-    };
-    let process_guid = before
-        .rows()
-        .chain(after.rows())
+    let changed: Vec<_> = changed.into_iter().collect();
+    let process_guid = changed
+        .iter()
+        .flat_map(|changed| changed.before.rows().chain(changed.after.rows()))
         .next()
         .map(|row| row.process_guid.clone());
-    let before = Box::new(before);
-    let after = Box::new(after);
-    service.events().publish(RecordChange::Slot {
-        before,
-        after,
-        cause,
-        trace_id: trace_id.clone(),
-    });
+    let changes = changed
+        .into_iter()
+        .flat_map(|changed| changed.published(cause, trace_id));
+    service.events().publish_all(changes);
     if let Some(process_guid) = process_guid {
         service
             .update_hints()
@@ -124,7 +128,32 @@ pub(in crate::domain) fn announce(
 impl ChangedSlot {
     /// A change that the caller makes; `None` if there is no difference.
     pub(in crate::domain) fn of(before: Slot, after: Slot) -> Option<Self> {
-        (before != after).then_some(Self { before, after })
+        // The new instance ends before the old one is the managed one again.
+        let between = after.is_reverted(&before).then(|| Slot {
+            ordinary: None,
+            ..before.clone()
+        });
+        (before != after).then_some(Self {
+            before,
+            between,
+            after,
+        })
+    }
+
+    fn published(self, cause: Cause, trace_id: &TraceId) -> Vec<RecordChange> {
+        let change = |before, after, cause| RecordChange::Slot {
+            before: Box::new(before),
+            after: Box::new(after),
+            cause,
+            trace_id: trace_id.clone(),
+        };
+        match self.between {
+            Some(between) => vec![
+                change(self.before, between.clone(), cause),
+                change(between, self.after, Cause::Other),
+            ],
+            None => vec![change(self.before, self.after, cause)],
+        }
     }
 
     /// Whether the instance waits for a cell now, and did not before.

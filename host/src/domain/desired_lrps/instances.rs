@@ -146,23 +146,18 @@ pub(super) fn publish_created(
     rows: Vec<ActualLrp>,
     trace_id: &TraceId,
 ) -> Vec<i32> {
-    rows.into_iter()
-        .map(|row| {
-            let index = row.index;
-            let after = Box::new(Slot {
-                ordinary: Some(row),
-                ..Slot::default()
-            });
-            let change = RecordChange::Slot {
-                before: Box::default(),
-                after,
-                cause: Cause::Other,
-                trace_id: trace_id.clone(),
-            };
-            service.events().publish(change);
-            index
-        })
-        .collect()
+    let indices = rows.iter().map(|row| row.index).collect();
+    let created = rows.into_iter().map(|row| RecordChange::Slot {
+        before: Box::default(),
+        after: Box::new(Slot {
+            ordinary: Some(row),
+            ..Slot::default()
+        }),
+        cause: Cause::Other,
+        trace_id: trace_id.clone(),
+    });
+    service.events().publish_all(created);
+    indices
 }
 
 /// Deletes the waiting instances from index `from` on; returns the slots as they were, also those
@@ -193,6 +188,7 @@ pub(super) fn publish_removed(
     trace_id: &TraceId,
 ) -> Vec<ActualLrp> {
     let mut running = Vec::new();
+    let mut removed = Vec::new();
     for slot in slots.into_values() {
         // An evacuating cell stops its containers itself, but not one that an update replaces.
         let is_evacuated = |row: &ActualLrp| {
@@ -203,14 +199,14 @@ pub(super) fn publish_removed(
         if slot.ordinary.as_ref().is_some_and(ActualLrp::waits) {
             let mut after = slot.clone();
             after.ordinary = None;
-            let trace_id = trace_id.clone();
-            service.events().publish(RecordChange::Slot {
+            removed.push(RecordChange::Slot {
                 before: slot,
                 after,
                 cause: Cause::Other,
-                trace_id,
+                trace_id: trace_id.clone(),
             });
         }
     }
+    service.events().publish_all(removed);
     running
 }

@@ -53,9 +53,7 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
         ended,
         status,
     } = retry(|| attempt(service, process_guid)).await?;
-    for changed in changed {
-        announce(service, Some(changed), Cause::Other, &TraceId::NONE);
-    }
+    announce(service, changed, Cause::Other, &TraceId::NONE);
     if let Some((before, after)) = ended {
         service.publish_desired_lrp(Some(before), Some(after), &TraceId::NONE);
     }
@@ -304,7 +302,6 @@ async fn apply(
     let mut after = before.clone();
     let current = &target.definition_id;
     let now_ns = writer.now_ns();
-    let mut waypoint = None;
     let applied = match action {
         UpdateAction::StopReplaced | UpdateAction::StopFirst => {
             step.stops.extend(action.stopped(&before).cloned());
@@ -325,15 +322,9 @@ async fn apply(
             step.starts.push(index);
             after.begin_replacement(current, now_ns)
         }
-        UpdateAction::Revert => {
-            waypoint = Some(Slot {
-                ordinary: None,
-                ..before.clone()
-            });
-            after
-                .revert_replacement(current, now_ns)
-                .map(|given_up| step.stops.extend(given_up))
-        }
+        UpdateAction::Revert => after
+            .revert_replacement(current, now_ns)
+            .map(|given_up| step.stops.extend(given_up)),
     };
     match applied {
         Ok(()) => {}
@@ -341,15 +332,7 @@ async fn apply(
         Err(refusal) => return Err(refusal.into()),
     }
     writer.put_slot(&before, &after).await?;
-    match waypoint {
-        // To subscribers, the new instance ends before the old one is the managed one again.
-        Some(between) => {
-            step.changed
-                .extend(ChangedSlot::of(before, between.clone()));
-            step.changed.extend(ChangedSlot::of(between, after));
-        }
-        None => step.changed.extend(ChangedSlot::of(before, after)),
-    }
+    step.changed.extend(ChangedSlot::of(before, after));
     Ok(())
 }
 

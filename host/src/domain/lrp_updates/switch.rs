@@ -257,9 +257,7 @@ pub(in crate::domain) fn announce_all(
         waiting,
         given_up,
     } = switched;
-    changed
-        .into_iter()
-        .for_each(|changed| announce(service, Some(changed), Cause::Other, trace_id));
+    announce(service, changed, Cause::Other, trace_id);
     Begun { waiting, given_up }
 }
 

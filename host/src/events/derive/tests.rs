@@ -354,6 +354,30 @@ fn any_slot() -> impl Strategy<Value = Slot> {
     })
 }
 
+#[test]
+fn row_that_gets_the_name_of_its_definition_has_no_event() {
+    for state in ["RUNNING", "CRASHED", "UNCLAIMED"] {
+        let slot = |definition_id: &str| Slot {
+            ordinary: Some(ActualLrp {
+                definition_id: definition_id.into(),
+                ..ordinary(state, "a")
+            }),
+            ..Slot::default()
+        };
+        let unnamed = slot("");
+        assert_eq!(
+            summary(&unnamed, &slot("one"), Cause::Other),
+            Vec::<String>::new()
+        );
+        let mut changed = slot("one");
+        changed.ordinary.as_mut().unwrap().tag.index += 1;
+        assert_ne!(
+            summary(&unnamed, &changed, Cause::Other),
+            Vec::<String>::new()
+        );
+    }
+}
+
 /// A consumer that applies events literally: removes the old row, adds the new one.
 fn apply(rows: &mut Vec<ActualLrp>, event: &Event<'_>) {
     let mut remove = |removed: &ActualLrp| {
