@@ -95,6 +95,8 @@ async fn calls_are_answered_while_their_rows_stay_locked(kind: Kind) {
         let answer: proto::DesiredLrpLifecycleResponse = reply.message();
         assert!(answer.error.is_some(), "the rows are still locked");
     }
+    // It has held its locks all the time.
+    other.execute(sql("SELECT 1")).await.unwrap();
     drop(other);
     let reply = server.call("/v1/desired_lrp/remove", &removal).await;
     assert_eq!(

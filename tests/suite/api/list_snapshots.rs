@@ -1,10 +1,11 @@
 //! Lists of several pages are of one moment, and keep it for a limited time.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bbs::testing::api::{Answer, Pages, Request};
+use bbs::testing::api::{Answer, NativeVersion, Pages, Request, routes};
 use bbs::testing::modules::translate::Verb;
 use bbs_model::TraceId;
 use bbs_proto::models as proto;
@@ -29,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// Lists of several pages that SQLite reads at once.
 const KEPT: usize = 8;
 /// Every list of desired LRPs and of instances, of every version.
-const LISTS: [&str; 15] = [
+const LISTS: [&str; 17] = [
     "v0.9/desired_lrps/list",
     "v0.10/mutable_desired_lrps/list",
     "v0.10/immutable_desired_lrps/list",
@@ -44,6 +45,8 @@ const LISTS: [&str; 15] = [
     "v1/actual_lrps/list",
     "v1/actual_lrps/list_by_process_guids",
     "v1.2/desired_lrps/list.r3",
+    "v1.2/desired_lrp_scheduling_infos/list",
+    "v1.2/desired_lrp_routing_infos/list",
     "v1.2/actual_lrps/list",
 ];
 /// Every list of tasks, of every version.
@@ -53,6 +56,19 @@ const TASK_LISTS: [&str; 4] = [
     "v1/tasks/list.r2",
     "v1/tasks/list.r3",
 ];
+
+#[test]
+fn each_list_of_several_pages_is_tested() {
+    let tested = LISTS.iter().chain(&TASK_LISTS);
+    let tested: BTreeSet<_> = tested
+        .filter_map(|list| list.split_once('/').map(|(_, path)| path))
+        .collect();
+    let versions = [NativeVersion::Diego, NativeVersion::Definitions];
+    let paged = versions.into_iter().flat_map(routes);
+    let paged = paged.filter(|route| route.is_paged).map(|route| route.path);
+    let missing: BTreeSet<_> = paged.filter(|path| !tested.contains(path)).collect();
+    assert_eq!(missing, BTreeSet::from([]));
+}
 
 fn holds(list: &[u8], text: &str) -> bool {
     list.windows(text.len())

@@ -83,6 +83,7 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
         "/v0.10/mutable_desired_lrps/list",
         "/v1/desired_lrps/list.r2",
         "/v1.2/desired_lrps/list.r3",
+        "/v1/desired_lrp_scheduling_infos/list",
     ] {
         let reply = server.post(newer, []).await;
         assert_eq!(reply.status, 200, "{newer}: {}", reply.text());

@@ -220,3 +220,27 @@ async fn suspect_orphan_is_removed_in_a_fresh_domain_alone(kind: Kind) {
     })
     .await;
 }
+
+on_each_database!(container_that_crashes_is_restarted_at_once);
+async fn container_that_crashes_is_restarted_at_once(kind: Kind) {
+    let expected = [
+        "0:RUNNING:a -> 0:UNCLAIMED: crash",
+        "0:UNCLAIMED: -> 0:CLAIMED:b",
+        "0:CLAIMED:b -> 0:RUNNING:b",
+    ];
+    assert_changes(kind, &expected, async |started| {
+        started.call(lrps::CRASH, &lrps::crash(0, "a")).await;
+        started.claim_and_start("b").await;
+        started.converge(&["a", "b"]).await;
+    })
+    .await;
+}
+
+on_each_database!(container_becomes_suspect_while_no_cell_is_present);
+async fn container_becomes_suspect_while_no_cell_is_present(kind: Kind) {
+    assert_changes(kind, &[BECOMES_SUSPECT], async |started| {
+        started.converge(&[]).await;
+        started.converge(&[]).await;
+    })
+    .await;
+}

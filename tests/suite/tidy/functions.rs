@@ -8,9 +8,6 @@ use crate::harness::workspace;
 
 const LONGEST_FUNCTION: usize = 70;
 
-/// Functions above the limit, by the end of their file's path and their name. No others are added.
-const LONGER: [(&str, &str); 1] = [("walk.rs", "take")];
-
 /// A function with the lines of its text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FunctionLength {
@@ -97,10 +94,7 @@ fn functions_of_production_code_are_short() {
     let mut problems = Vec::new();
     for path in all_rust_files() {
         for function in functions(&production(&path, &read(&path))) {
-            let is_known = LONGER
-                .iter()
-                .any(|(file, name)| path.ends_with(file) && *name == function.name);
-            if function.lines > LONGEST_FUNCTION && !is_known {
+            if function.lines > LONGEST_FUNCTION {
                 problems.push(format!(
                     "{}:{}: `{}` has {} lines, more than {LONGEST_FUNCTION}; divide it",
                     path.display(),
