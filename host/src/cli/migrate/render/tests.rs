@@ -92,3 +92,44 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
         assert!(text.contains(part), "{part:?} is not in:\n{text}");
     }
 }
+
+#[test]
+fn plan_says_which_tables_the_server_rewrites() {
+    for (rewritten_by_server, of_table, of_plan) in [
+        (
+            true,
+            "desired_lrps  changed in place (300 rows, which the server rewrites)",
+            "To copy    nothing: the server rewrites tables itself, and writes of them wait for it.",
+        ),
+        (
+            false,
+            "desired_lrps  changed in place (300 rows, none rewritten)",
+            "To copy    nothing: every change is made in place, in moments.",
+        ),
+    ] {
+        let table = TableChange {
+            table: "desired_lrps".into(),
+            strategy: Some(Strategy::InPlace),
+            rows: 300,
+            bytes: 0,
+            opened: Vec::new(),
+            computed: Vec::new(),
+            rewritten_by_server,
+        };
+        let text = plan(&Plan {
+            from: 1,
+            to: 2,
+            direction: Direction::Up,
+            migrations: Vec::new(),
+            inserted: Vec::new(),
+            tables: vec![table],
+            reversible: true,
+            refused: None,
+            bytes_to_copy: 0,
+            estimated_seconds: 0,
+        });
+        for part in [of_table, of_plan] {
+            assert!(text.contains(part), "{part:?} is not in:\n{text}");
+        }
+    }
+}
