@@ -121,6 +121,35 @@ async fn sessions_that_the_server_ended_are_replaced(kind: Kind) {
     );
 }
 
+on_each_server!(server_that_stops_answering_ends_what_reads_rows);
+/// Goal: a migration or a list whose server has vanished fails, and can be repeated.
+async fn server_that_stops_answering_ends_what_reads_rows(kind: Kind) {
+    let proxy = Proxy::to(kind.engine().address());
+    let database = with_rows(kind).await;
+    let limited = database
+        .through(proxy.address())
+        .open_limited(|limits| limits.statement_timeout = SHORT)
+        .await;
+    let mut reader = limited.read().await.unwrap();
+    assert_eq!(
+        reader
+            .fetch_number(sql("SELECT COUNT(*) FROM t"))
+            .await
+            .unwrap(),
+        2
+    );
+    proxy.stall();
+    let mut rows = reader.stream(sql("SELECT a FROM t ORDER BY a"));
+    let next = tokio::time::timeout(PATIENCE, futures_util::StreamExt::next(&mut rows)).await;
+    let error = next.expect("it ends").expect("an error").unwrap_err();
+    let text = crate::harness::modules::chain(&error);
+    assert!(text.contains("a statement ran longer than"), "{text}");
+    drop(rows);
+    drop(reader);
+    proxy.resume();
+    limited.read().await.unwrap();
+}
+
 on_each_server!(session_that_is_given_back_has_nothing_of_its_transaction);
 /// Method: one connection; a result that is read in part, a statement that fails, a transaction
 /// that is dropped.

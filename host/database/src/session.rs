@@ -150,11 +150,15 @@ impl<D: Driver> ServerSession<D> {
             // On the heap, since it is rare and the futures of all callers would contain it.
             Box::pin(kill(Unsettled(Some(pooled)), &self.pool)).await;
         }
-        timed_out(format!(
-            "a statement ran longer than {:?}; see db_read_timeout and db_write_timeout",
-            self.limit
-        ))
+        ran_too_long(self.limit)
     }
+}
+
+/// The error of a statement that runs longer than its limit.
+pub(super) fn ran_too_long(limit: Duration) -> SqlError {
+    timed_out(format!(
+        "a statement ran longer than {limit:?}; see db_read_timeout and db_write_timeout"
+    ))
 }
 
 /// The answer to a statement, while it is read.

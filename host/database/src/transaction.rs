@@ -7,17 +7,18 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, StreamExt, TryStreamExt};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use sea_query_sqlx::SqlxValues;
 use sqlx::{AssertSqlSafe, Sqlite};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::group_commit::GroupMember;
 use super::mysql::MysqlDriver;
 use super::opener::Driver;
 use super::postgres::PostgresDriver;
 use super::replacement::SessionReplacement;
-use super::session::ServerSession;
+use super::session::{ServerSession, ran_too_long};
 use super::statement::{IntoStatement, Statement, StatementLimits};
 use super::statistics::{Counters, OpenTransaction, Query};
 use super::{Dialect, Row, SqlError};
@@ -109,6 +110,30 @@ pub(super) async fn within<T>(
         Some(limit) => tokio::time::timeout(limit, statement).await.ok(),
         None => Some(statement.await),
     }
+}
+
+/// Rows each of which the server has this time to send. The session of one that takes longer is
+/// ended with its transaction, since its answer is not read to the end.
+fn with_limited_waits<'a>(
+    mut rows: BoxStream<'a, Result<Row, SqlError>>,
+    limit: Duration,
+) -> impl Stream<Item = Result<Row, SqlError>> + 'a {
+    let mut expiry = Box::pin(tokio::time::sleep(limit));
+    let mut waits = false;
+    stream::poll_fn(move |context| {
+        if let Poll::Ready(row) = rows.poll_next_unpin(context) {
+            waits = false;
+            return Poll::Ready(row);
+        }
+        if !waits {
+            expiry.as_mut().reset(Instant::now() + limit);
+            waits = true;
+        }
+        expiry
+            .as_mut()
+            .poll(context)
+            .map(|()| Some(Err(ran_too_long(limit))))
+    })
 }
 
 impl Transaction {
@@ -212,11 +237,21 @@ impl Transaction {
             .inspect_err(|error| self.replacement.note(error))
     }
 
-    /// Streams the rows of a query, in bounded memory.
+    /// Streams the rows of a query, in bounded memory. A wait for the server ends with an error
+    /// after the limit of a statement.
     pub fn stream(
         &mut self,
         statement: impl IntoStatement,
     ) -> BoxStream<'_, Result<Row, SqlError>> {
+        let limit = self.inner.limit();
+        let rows = self.rows(statement);
+        match limit {
+            Some(limit) => with_limited_waits(rows, limit).boxed(),
+            None => rows,
+        }
+    }
+
+    fn rows(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let text = AssertSqlSafe(text);
         let values = SqlxValues(values);
@@ -262,7 +297,7 @@ impl Transaction {
     /// If the statement fails or the connection is lost.
     pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
         let limit = self.inner.limit();
-        let fetched = within(limit, self.stream(statement).try_collect()).await;
+        let fetched = within(limit, self.rows(statement).try_collect()).await;
         match fetched {
             Some(fetched) => fetched,
             None => Err(self.inner.overdue().await),

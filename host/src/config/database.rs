@@ -255,10 +255,11 @@ impl DatabaseKeys {
                 .min(MOST_KEPT),
             max_lifetime: self.max_connection_lifetime,
             connect_timeout: self.connection_timeout.unwrap_or(default.connect_timeout),
+            // A key that is absent has the default, and is no bound below the other one.
             statement_timeout: self
                 .read_timeout
-                .max(self.write_timeout)
-                .unwrap_or(default.statement_timeout),
+                .unwrap_or(default.statement_timeout)
+                .max(self.write_timeout.unwrap_or(default.statement_timeout)),
             idle_in_transaction_timeout: (lock.ttl / 2).max(Duration::from_secs(1)),
         }
     }

@@ -98,6 +98,16 @@ fn connection_limits_and_timeouts_are_applied() {
         r#","max_database_connection_lifetime":"0s","db_connection_timeout":"0s","db_read_timeout":"0""#,
     );
     assert_eq!(zero.limits, default);
+    let statement_timeout = |key: &str| on_mysql(key).limits.statement_timeout;
+    assert_eq!(
+        statement_timeout(r#","db_read_timeout":"5s""#),
+        default.statement_timeout,
+        "writes have the default"
+    );
+    assert_eq!(
+        statement_timeout(r#","db_write_timeout":"20m""#),
+        Duration::from_secs(20 * 60)
+    );
 }
 
 /// The connections in the pool and for the lease, and the number that the limit was raised to.
