@@ -23,8 +23,11 @@ pub struct Reloading<T, E> {
 
 struct LoadedFiles<T> {
     made: T,
-    /// Stamps of the files that were tried last, whether or not they could be used.
+    /// Stamps of the files that it was made of.
     stamps: Stamps,
+    /// Stamps of the files that could not be used last, which is logged once. They are tried again:
+    /// reading them may have failed for another reason.
+    unusable: Stamps,
     checked_at: Instant,
 }
 
@@ -50,6 +53,7 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
         let loaded = LoadedFiles {
             made: make()?,
             stamps,
+            unusable: Vec::new(),
             checked_at: Instant::now(),
         };
         Ok(Self {
@@ -75,17 +79,19 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
         if stamps == loaded.stamps || stamps.contains(&None) {
             return;
         }
-        loaded.stamps = stamps;
         match (self.make)() {
             Ok(made) => {
                 loaded.made = made;
+                loaded.stamps = stamps;
                 tracing::info!(name: "tls.reloaded", files = ?self.files, "new connections use the new certificates");
             }
-            Err(error) => {
+            Err(error) if stamps != loaded.unusable => {
+                loaded.unusable = stamps;
                 let error = &error as &dyn std::error::Error;
                 tracing::error!(name: "tls.not-reloaded", error, files = ?self.files,
                     "the new certificates cannot be used; the previous ones stay in use");
             }
+            Err(_) => {}
         }
     }
 }

@@ -59,19 +59,20 @@ impl Certificates {
     }
 
     /// Reloads the certificates whenever the files change; does not return. Files that cannot be
-    /// used are logged once, and the certificates in use stay.
+    /// used are logged once and tried again, since a certificate may not be valid yet; the
+    /// certificates in use stay.
     pub async fn watch(mut self) {
         // A file is replaced before the others, so unusable contents are logged only when found
         // twice.
         let mut unusable_once = Vec::new();
-        let mut rejected = Vec::new();
+        let mut logged = Vec::new();
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
             // A file may be absent while it is being replaced.
             let Ok(read) = contents(&self.files) else {
                 continue;
             };
-            if read == self.read || read == rejected {
+            if read == self.read {
                 continue;
             }
             match server_config(&self.files, &read) {
@@ -82,12 +83,13 @@ impl Certificates {
                     self.read = read;
                 }
                 Err(_) if read != unusable_once => unusable_once = read,
-                Err(error) => {
+                Err(error) if read != logged => {
                     let error = &error as &dyn std::error::Error;
                     tracing::error!(name: "tls.not-reloaded", error,
                         "the new certificates cannot be used; the previous ones stay in use");
-                    rejected = read;
+                    logged = read;
                 }
+                Err(_) => {}
             }
         }
     }
