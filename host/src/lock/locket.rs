@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_database::{ConnectionCheck, Database};
+use parking_lot::Mutex;
 use tokio::time::Instant;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
@@ -52,7 +53,8 @@ pub struct LocketLock {
 /// A connection to Locket, and the resource to lock.
 #[derive(Debug, Clone)]
 struct LocketConnection {
-    channel: Channel,
+    config: Arc<config::LocketConfig>,
+    channel: Arc<Mutex<Channel>>,
     resource: Resource,
     uuid: MetadataValue<Ascii>,
     ttl_s: i64,
@@ -98,7 +100,8 @@ impl LocketLock {
         };
         let channel = locket::connect(locket, retries).await?;
         let connection = LocketConnection {
-            channel,
+            config: Arc::new(locket.clone()),
+            channel: Arc::new(Mutex::new(channel)),
             resource,
             uuid,
             ttl_s,
@@ -198,7 +201,26 @@ impl LocketConnection {
     {
         let mut request = Request::new(message);
         request.metadata_mut().insert("uuid", self.uuid.clone());
-        locket::call(&self.channel, method, request).await
+        let channel = self.channel.lock().clone();
+        let answer = locket::call(&channel, method, request).await;
+        if let Err(status) = &answer
+            && matches!(status.code(), Code::Unavailable | Code::Unknown)
+        {
+            self.read_certificates();
+        }
+        answer
+    }
+
+    /// Lets the next call connect with the certificates that the files have now: Locket may have
+    /// been restarted with new ones. A connection that works stays.
+    fn read_certificates(&self) {
+        match locket::connect_later(&self.config) {
+            Ok(channel) => *self.channel.lock() = channel,
+            Err(error) => {
+                let error = &error as &dyn std::error::Error;
+                tracing::warn!(name: "locket-lock.certificates-not-read", error, "the previous ones stay in use");
+            }
+        }
     }
 }
 

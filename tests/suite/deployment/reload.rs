@@ -232,6 +232,30 @@ async fn certificates_for_locket_are_reloaded() {
     );
 }
 
+/// Goal: a host whose certificates Locket does not accept any more takes the lock once they are
+/// replaced, as when Locket has been restarted with a new authority.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_for_the_lock_are_read_again_when_locket_refuses_them() {
+    let refused = ["ca.crt", "stranger.crt", "stranger.key"].map(certificate);
+    let keys = [
+        "locket_ca_cert_file",
+        "locket_client_cert_file",
+        "locket_client_key_file",
+    ];
+    let (deployment, folder) = deployment(keys, &refused);
+    let mut host = Host::begin(deployment.command());
+    let waiting = tokio::task::spawn_blocking(move || {
+        host.wait_for_line(|line| line.contains("locket-lock.failed-to-acquire-lock"));
+        host
+    });
+    let mut host = waiting.await.expect("the host waits for the lock");
+    install(&folder, &NAMES.map(certificate));
+    let serving = tokio::task::spawn_blocking(move || {
+        host.wait_for_line(|line| line.contains("bbs.started"));
+    });
+    serving.await.expect("the host serves");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_for_callbacks_are_reloaded() {
     let trust = Trust::new();
