@@ -161,7 +161,11 @@ async fn wait_for_lock(
     loop {
         tokio::select! {
             taken = &mut taken => return taken,
-            request = reloads.next() => prepared.reload_as_standby(request).await,
+            request = reloads.next() => tokio::select! {
+                // Its client learns that the reload was given up.
+                taken = &mut taken => return taken,
+                () = prepared.reload_as_standby(request) => {}
+            },
         }
     }
 }

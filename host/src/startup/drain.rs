@@ -14,6 +14,7 @@ use crate::keys::Unfinished;
 use crate::lock::fence::Fence;
 use crate::migrate::{Intent, Reason};
 use crate::shutdown::Shutdown;
+use crate::store::Store;
 
 /// Interval at which the end of requests in flight is checked.
 const LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -140,9 +141,12 @@ pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), 
 }
 
 /// Takes the database back, unless a second request ends the host.
+///
+/// `store` is that of the API; `None` if this host did not serve yet.
 pub(super) async fn roll_back(
     prepared: &Prepared,
     fence: &Fence,
+    store: Option<&Store>,
     to: DataVersion,
     shutdown: &Shutdown,
 ) -> Result<(), StartupError> {
@@ -151,6 +155,11 @@ pub(super) async fn roll_back(
     prepared.throttle.resume();
     let work = async {
         requests_end(prepared).await;
+        // A request that has not ended, a callback or an update in the background would write
+        // records that are copied already.
+        if let Some(store) = store {
+            store.switch().await.close();
+        }
         tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
         match prepared.bring_to(fence, Intent::Down { to }).await {
             Ok(_) => {

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bbs_lens::layout::manifest::DataVersion;
@@ -27,6 +27,7 @@ use crate::migrate::online::Start;
 use crate::migrate::{Decision, Reason};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
+use crate::store::Store;
 
 /// Interval at which a host that does not serve yet logs its progress.
 const LOG_INTERVAL: Duration = Duration::from_secs(30);
@@ -75,6 +76,7 @@ impl MasterStage<'_> {
             let _ = end_server.send(true);
         };
         progress.enter("fence", "taking over from the previous master", None);
+        let served_store = OnceLock::new();
         let work = async {
             let fence = tokio::select! {
                 fence = take_over(prepared) => fence?,
@@ -83,13 +85,13 @@ impl MasterStage<'_> {
                 }
             };
             tokio::select! {
-                outcome = work_and_serve(prepared, reloads, front, &fence, address, announce) => outcome?,
+                outcome = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => outcome?,
                 fault = fence.lost() => return Err(fault.into()),
                 () = shutdown.reach(1) => {}
             }
             progress.enter("drain", "waiting for requests in flight", None);
             if let Some(to) = drain::rolls_back_to(prepared, shutdown) {
-                return drain::roll_back(prepared, &fence, to, shutdown).await;
+                return drain::roll_back(prepared, &fence, served_store.get(), to, shutdown).await;
             }
             close_port();
             drain::finish_rotation(prepared, &fence, shutdown).await
@@ -162,6 +164,7 @@ async fn work_and_serve(
     fence: &Fence,
     address: SocketAddr,
     announce: impl FnOnce(&Served),
+    served_store: &OnceLock<Store>,
 ) -> Result<(), StartupError> {
     let report = MetricsReporter::new(prepared, front);
     let began = Instant::now();
@@ -203,6 +206,8 @@ async fn work_and_serve(
     };
     tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
     announce(&served);
+    // It serves once.
+    let _ = served_store.set(store.clone());
     let serving = Serving {
         fence,
         report: &report,

@@ -1,10 +1,13 @@
 //! Rollback on drain: the first host that ends migrates the database down, and the others serve
 //! that version until a host without the setting migrates it up.
 
+use bbs_proto::models as proto;
+
 use crate::api::answers::answers_as_diego_did;
-use crate::harness::database::{TestDatabase, on_each_database};
+use crate::harness::database::{TestDatabase, on_each_database, texts};
 use crate::harness::fixture::VERSION;
 use crate::harness::host::Host;
+use crate::harness::neighbours::{StubReply, StubServer};
 use crate::lock::standby;
 
 use super::*;
@@ -113,4 +116,56 @@ async fn record_written_under_newer_modules_migrates_down_with_older_ones(kind: 
         1,
         "the task was migrated"
     );
+}
+
+on_each_database!(nothing_is_written_beside_a_rollback);
+/// Method: a callback is answered while records are copied, and then its task is deleted by the
+/// host that goes back.
+async fn nothing_is_written_beside_a_rollback(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let receiver = StubServer::start_plain();
+    receiver.reply_next(&[StubReply::OnceReleased]);
+    let installation = rolling_back(&database, "one").set("communication_timeout", "10m");
+    let mut host = installation.serve();
+    let desire = proto::DesireTaskRequest {
+        task_definition: Some(proto::TaskDefinition {
+            completion_callback_url: receiver.url().into(),
+            ..crate::tasks::definition()
+        }),
+        ..crate::tasks::desire_request("task")
+    };
+    let start = proto::StartTaskRequest {
+        task_guid: b"task".to_vec(),
+        cell_id: b"cell".to_vec(),
+    };
+    let complete = proto::CompleteTaskRequest {
+        task_guid: b"task".to_vec(),
+        cell_id: b"cell".to_vec(),
+        ..Default::default()
+    };
+    for answer in [
+        host.call::<proto::TaskLifecycleResponse>("/v1/tasks/desire.r2", &desire)
+            .await,
+        host.call("/v1/tasks/start", &start).await,
+        host.call("/v1/tasks/complete", &complete).await,
+    ] {
+        assert_eq!(answer.error, None);
+    }
+    receiver.wait_for_requests(1).await;
+    installation.succeed(&["migrate", "rate", "1/s"]);
+    host.signal("TERM");
+    host.wait_for_line(|line| line.contains("taking the database back"));
+    receiver.release();
+    host.wait_for_line(|line| line.contains("a task callback failed"));
+    installation.succeed(&["migrate", "rate", "none"]);
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(status.success(), "{output}");
+    assert_eq!(installation.data_version(), VERSION);
+    let opened = database.open().await;
+    let task = "SELECT guid FROM tasks WHERE guid = 'task'";
+    assert_eq!(texts(&opened, task).await, ["task"]);
+    opened.close().await;
 }
