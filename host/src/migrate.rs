@@ -351,9 +351,13 @@ async fn undo_abandoned(
 ) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::here(context, &mut reader).await?;
+    let row = state::version_row(&mut reader).await?;
     drop(reader);
+    // If another BBS has migrated the database since, what was changed ahead is its own.
+    let is_at_its_beginning = row.is_some_and(|row| row.current_version == underway.from);
     let is_known = histories.have(underway.from, underway.to);
-    if !is_known || !matches!(underway.phase, Phase::Begun | Phase::Copying) {
+    if !is_known || !is_at_its_beginning || !matches!(underway.phase, Phase::Begun | Phase::Copying)
+    {
         return Ok(());
     }
     let work = Work::new(

@@ -59,8 +59,11 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
     let Some(found) = underway(context).await? else {
         return Ok(None);
     };
+    // Another BBS may have migrated the database since, which left the record of this migration.
+    let current = state::version_row(&mut context.database.read().await?).await?;
+    let stays = current.map_or(found.from, |row| row.current_version);
     let given_up = GivenUp {
-        from: found.from,
+        from: stays,
         to: found.to,
     };
     // A host of a release without the history may have begun it.
@@ -73,7 +76,7 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
     };
     let mut tx = fence.begin().await?;
     state::write_underway(&mut tx, &found).await?;
-    state::write_version(&mut tx, found.from, found.from).await?;
+    state::write_version(&mut tx, stays, stays).await?;
     runs::end(&mut tx, context, found.from, found.to, RunState::GivenUp).await?;
     tx.commit()
         .await

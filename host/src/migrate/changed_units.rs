@@ -59,10 +59,10 @@ impl UnitRecorder {
         Self { job }
     }
 
-    /// The group of a table, if it is copied.
+    /// The group of a table, if it is copied, or leaves residue of a table that is dropped.
     fn copied_group(&self, table: &str) -> Option<usize> {
         let group = self.job.group_of(table)?;
-        self.job.has_copies(group).then_some(group)
+        (self.job.has_copies(group) || self.job.visits_units(group)).then_some(group)
     }
 }
 

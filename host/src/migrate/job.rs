@@ -18,7 +18,7 @@ use bbs_units::{Place, RowsError, UnitBatch, WantedColumns};
 use bbs_work::log_sampling::LineLimit;
 use sha2::{Digest, Sha256};
 
-use super::plan::{self, Strategy, TablePlan};
+use super::plan::{self, Strategy, TablePlan, replaced};
 use super::state::{Phase, Underway};
 use super::{Context, MigrateError, RefusedUnits, Tuning, state};
 
@@ -183,11 +183,8 @@ impl Work {
             .iter()
             .filter(|plan| plan.strategy == Strategy::Copy)
             .map(|plan| plan.staged(self.to));
-        let originals = self
-            .lens
-            .source
-            .tables
-            .keys()
+        let originals = replaced(&self.lens, &self.plans)
+            .into_iter()
             .map(|table| format!("{table}__{}", self.from));
         copies.chain(originals).collect()
     }

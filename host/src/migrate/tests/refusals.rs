@@ -294,7 +294,13 @@ async fn foreign_table_survives_whatever_its_name() {
     let world = TestEngine::with_rows(3).await;
     world.execute("CREATE TABLE locks__2024 (path TEXT)").await;
     world.execute("CREATE TABLE things__77 (mine TEXT)").await;
+    // A table that the migrations leave as it is.
+    world
+        .execute("CREATE TABLE domains__1 AS SELECT * FROM domains")
+        .await;
+    let domains = world.count("domains__1").await;
     world.up(5).await.unwrap();
+    assert_eq!(world.count("domains__1").await, domains);
     world.down(1).await.unwrap();
     assert_eq!(
         (
@@ -304,6 +310,28 @@ async fn foreign_table_survives_whatever_its_name() {
         (0, 0),
         "both are there, empty"
     );
+}
+
+/// Goal: the record that a host left when it ended does not take a database back that Diego's BBS
+/// has migrated since.
+#[tokio::test]
+async fn abort_leaves_the_version_that_another_bbs_has_written() {
+    let world = TestEngine::with_rows(3).await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    begin(&world.context, &fence, (1, 5), false).await.unwrap();
+    let theirs = r#"{"CurrentVersion":2,"TargetVersion":2}"#;
+    world
+        .execute(&format!(
+            "UPDATE configurations SET value = '{theirs}' WHERE id = 'version'"
+        ))
+        .await;
+    assert_eq!(
+        world.abort().await.unwrap(),
+        Some(GivenUp { from: 2, to: 5 })
+    );
+    let version = "SELECT value FROM configurations WHERE id = 'version'";
+    assert_eq!(world.text(version).await, theirs);
+    assert_eq!(world.abort().await.unwrap(), None);
 }
 
 #[tokio::test]

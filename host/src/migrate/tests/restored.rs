@@ -373,6 +373,47 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
+/// Goal: what clients write to a table that the migration drops is in its residue.
+#[tokio::test]
+async fn change_of_a_dropped_table_beside_its_migration_is_given_back() {
+    let mut world = with_words_beside_apps(3).await;
+    let dropped = migrations::manifest(4, "drops-words").drop_table("words");
+    world
+        .context
+        .migrations
+        .push(migrations::native(dropped, migrations::none));
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let online::Start::Follow(online) =
+        online::start(&world.context, &fence, Intent::Up { wanted: 4 })
+            .await
+            .unwrap()
+    else {
+        panic!("there is something to follow")
+    };
+    online.copy(&world.context, &fence).await.unwrap();
+    let recorder = online.change_recorder();
+    let mut tx = fence.begin().await.unwrap();
+    let update = "UPDATE words SET word = 'later' WHERE guid = 'app-00001'";
+    tx.execute(bbs_database::sql(update)).await.unwrap();
+    recorder
+        .record(&mut tx, &[("words".to_owned(), b"app-00001".to_vec())])
+        .await
+        .unwrap();
+    tx.commit().await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
+    clean_up(&world.context, &fence).await.unwrap();
+    world.down(3).await.unwrap();
+    assert_eq!(
+        world
+            .text("SELECT word FROM words WHERE guid = 'app-00001'")
+            .await,
+        "later"
+    );
+}
+
 /// A table that a migration renames as well: what is saved has one name below the migration and
 /// another above it.
 #[tokio::test]
