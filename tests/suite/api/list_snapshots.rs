@@ -30,7 +30,7 @@ const PAUSE: Duration = Duration::from_secs(4);
 /// Lists of several pages that SQLite reads at once.
 const KEPT: usize = 8;
 /// Every list of desired LRPs and of instances, of every version.
-const LISTS: [&str; 17] = [
+const LISTS: [&str; 16] = [
     "v0.9/desired_lrps/list",
     "v0.10/mutable_desired_lrps/list",
     "v0.10/immutable_desired_lrps/list",
@@ -45,7 +45,6 @@ const LISTS: [&str; 17] = [
     "v1/actual_lrps/list",
     "v1/actual_lrps/list_by_process_guids",
     "v1.2/desired_lrps/list.r3",
-    "v1.2/desired_lrp_scheduling_infos/list",
     "v1.2/desired_lrp_routing_infos/list",
     "v1.2/actual_lrps/list",
 ];

@@ -48,6 +48,20 @@ fn plan_names_what_is_inserted_and_what_ran_above_it() {
     }
 }
 
+fn split() -> PlannedMigration {
+    PlannedMigration {
+        version: 2,
+        direction: Direction::Up,
+        name: "split".into(),
+        summary: "Splits.".into(),
+        digest: "d".into(),
+        reversible: true,
+        transforms_rows: true,
+        leaves_residue: false,
+        removes_rows: false,
+    }
+}
+
 #[test]
 fn plan_names_tables_decrypted_columns_and_reversibility() {
     let copied = TableChange {
@@ -59,22 +73,11 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
         computed: vec!["metric_tags".into()],
         rewritten_by_server: false,
     };
-    let migration = PlannedMigration {
-        version: 2,
-        direction: Direction::Up,
-        name: "split".into(),
-        summary: "Splits.".into(),
-        digest: "d".into(),
-        reversible: true,
-        transforms_rows: true,
-        leaves_residue: false,
-        removes_rows: false,
-    };
     let text = plan(&Plan {
         from: 1,
         to: 2,
         direction: Direction::Up,
-        migrations: vec![migration],
+        migrations: vec![split()],
         inserted: Vec::new(),
         tables: vec![copied],
         reversible: true,
@@ -120,7 +123,7 @@ fn plan_says_which_tables_the_server_rewrites() {
             from: 1,
             to: 2,
             direction: Direction::Up,
-            migrations: Vec::new(),
+            migrations: vec![split()],
             inserted: Vec::new(),
             tables: vec![table],
             reversible: true,
