@@ -80,6 +80,22 @@ async fn updated(host: &Host, guid: &str, update: proto::DesiredLrpUpdate) -> Op
 }
 
 /// Starts an instance with a metric tag.
+async fn crashed(
+    host: &Host,
+    process_guid: &str,
+    index: i32,
+    reason: Vec<u8>,
+) -> Option<proto::Error> {
+    let request = proto::CrashActualLrpRequest {
+        actual_lrp_key: Some(key(process_guid, index)),
+        actual_lrp_instance_key: instance("cell"),
+        error_message: reason,
+    };
+    host.call::<proto::ActualLrpLifecycleResponse>("/v1/actual_lrps/crash", &request)
+        .await
+        .error
+}
+
 fn key(process_guid: &str, index: i32) -> proto::ActualLrpKey {
     proto::ActualLrpKey {
         process_guid: process_guid.into(),
@@ -221,14 +237,7 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
         assert_eq!(started(&host, "many", index, vec![b'x'; 200]).await, None);
     }
     // Of which an excerpt is stored.
-    let crash = proto::CrashActualLrpRequest {
-        actual_lrp_key: Some(key("many", 69)),
-        actual_lrp_instance_key: instance("cell"),
-        error_message: tag(),
-    };
-    let crashed: proto::ActualLrpLifecycleResponse =
-        host.call("/v1/actual_lrps/crash", &crash).await;
-    assert_eq!(crashed.error, None);
+    assert_eq!(crashed(&host, "many", 69, tag()).await, None);
     let all = vec!["large".to_owned(), "many".to_owned()];
     assert_eq!(
         lists(&host).await,
