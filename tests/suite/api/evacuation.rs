@@ -291,14 +291,12 @@ async fn crash_during_evacuation_is_counted_and_published_as_a_change(kind: Kind
         actual_lrp_key: Some(elsewhere),
         ..crashed(1, "b")
     };
-    let error = (
-        Type::ActualLrpCannotBeCrashed,
-        "cannot crash actual LRP".to_owned(),
-    );
     assert_eq!(
         evacuate(&server, CRASHED, &elsewhere).await,
-        (false, Some(error))
+        NOT_KEPT,
+        "in any domain, as Diego"
     );
+    assert_eq!(images(&server).await[1].crash_count, 1);
 }
 
 on_layouts_of_sqlite!(evacuation_deletes_stopped_and_replaced_containers);
