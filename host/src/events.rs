@@ -17,8 +17,8 @@ pub use derive::{Audience, Event};
 use bbs_model::change::RecordChange;
 use queue::Queue;
 
-/// Calls whose changes wait for a subscriber, per kind of record of its topic, before the subscriber
-/// is dropped as too slow. Diego counts events; each call has at least one.
+/// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is
+/// dropped as too slow. Those that are published together count as one.
 pub const QUEUE: usize = 1024;
 
 /// The records that a subscription is about.
@@ -34,7 +34,7 @@ pub enum Topic {
 #[derive(Debug)]
 pub struct PublishedChange {
     pub change: RecordChange,
-    /// Whether the same call made the change published before.
+    /// Whether it was published together with the change before it.
     continues: bool,
     /// Estimated memory of the change and its events.
     bytes: usize,
@@ -156,8 +156,8 @@ impl Events {
         self.publish_all([change]);
     }
 
-    /// Publishes the committed changes of one call, as [`Self::publish`] does. They count as one in
-    /// the queues, since no subscriber can be so fast that it has read the first before the last.
+    /// Publishes committed changes together, as [`Self::publish`] does. They count as one in the
+    /// queues: the removal of one large LRP must not end all subscriptions.
     pub fn publish_all(&self, changes: impl IntoIterator<Item = RecordChange>) {
         let mut continues = false;
         for change in changes {

@@ -151,6 +151,9 @@ async fn run(
     served
 }
 
+const RELOAD_GIVEN_UP: &str = "this host has taken the lock while it loaded the modules again, and serves with those of before; \
+     request the reload again";
+
 /// Waits for the lock, and loads the modules again whenever that is requested.
 async fn wait_for_lock(
     prepared: &mut Prepared,
@@ -161,11 +164,18 @@ async fn wait_for_lock(
     loop {
         tokio::select! {
             taken = &mut taken => return taken,
-            request = reloads.next() => tokio::select! {
-                // Its client learns that the reload was given up.
-                taken = &mut taken => return taken,
-                () = prepared.reload_as_standby(request) => {}
-            },
+            request = reloads.next() => {
+                let result = tokio::select! {
+                    taken = &mut taken => {
+                        tracing::warn!(name: "modules.reload-failed", "{RELOAD_GIVEN_UP}");
+                        // The client may have gone, here and below.
+                        let _ = request.send(Err(RELOAD_GIVEN_UP.to_owned()));
+                        return taken;
+                    }
+                    result = prepared.reload_as_standby() => result,
+                };
+                let _ = request.send(result);
+            }
         }
     }
 }

@@ -94,7 +94,7 @@ pub enum StoreError {
         source: bbs_model::json::Malformed,
     },
     #[error(
-        "the outcome of a migration's cut-over is not known yet, so nothing was read or written; repeat the call"
+        "a migration replaces the tables, or its outcome is not known yet, so nothing was read or written; repeat the call"
     )]
     Closed,
     #[error(transparent)]

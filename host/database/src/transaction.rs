@@ -112,8 +112,8 @@ pub(super) async fn within<T>(
     }
 }
 
-/// Rows each of which the server has this time to send. The session of one that takes longer is
-/// ended with its transaction, since its answer is not read to the end.
+/// Fails a stream whose next row does not arrive within `limit`. The answer is not read to its end
+/// then, so that the session is settled or ended with its transaction.
 fn with_limited_waits<'a>(
     mut rows: BoxStream<'a, Result<Row, SqlError>>,
     limit: Duration,
@@ -244,14 +244,15 @@ impl Transaction {
         statement: impl IntoStatement,
     ) -> BoxStream<'_, Result<Row, SqlError>> {
         let limit = self.inner.limit();
-        let rows = self.rows(statement);
-        match limit {
-            Some(limit) => with_limited_waits(rows, limit).boxed(),
-            None => rows,
-        }
+        self.rows(statement, limit)
     }
 
-    fn rows(&mut self, statement: impl IntoStatement) -> BoxStream<'_, Result<Row, SqlError>> {
+    /// The rows of a query, each of which the server has this time to send.
+    fn rows(
+        &mut self,
+        statement: impl IntoStatement,
+        limit: Option<Duration>,
+    ) -> BoxStream<'_, Result<Row, SqlError>> {
         let Statement { text, values } = statement.into_statement(self.dialect());
         let text = AssertSqlSafe(text);
         let values = SqlxValues(values);
@@ -284,6 +285,10 @@ impl Transaction {
                 .map_ok(Row::Mysql)
                 .boxed(),
         };
+        let rows = match limit {
+            Some(limit) => with_limited_waits(rows, limit).boxed(),
+            None => rows,
+        };
         rows.inspect_err(move |error| {
             query.fail();
             replacement.note(error);
@@ -297,7 +302,7 @@ impl Transaction {
     /// If the statement fails or the connection is lost.
     pub async fn fetch(&mut self, statement: impl IntoStatement) -> Result<Vec<Row>, SqlError> {
         let limit = self.inner.limit();
-        let fetched = within(limit, self.rows(statement).try_collect()).await;
+        let fetched = within(limit, self.rows(statement, None).try_collect()).await;
         match fetched {
             Some(fetched) => fetched,
             None => Err(self.inner.overdue().await),

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use super::Text;
 
-/// Far longer than a run of convergence takes, which uses one list of the cells. What changed later
-/// than this after the list has a time from another host's clock.
+/// Far longer than a run of convergence takes, which uses one list of the cells. A record that
+/// changed later than this after the list was written by a host whose clock is ahead.
 const LONGEST_RUN_NS: i64 = 10 * 60 * 1_000_000_000;
 
 /// The cells that are present at a moment.
@@ -13,9 +13,11 @@ const LONGEST_RUN_NS: i64 = 10 * 60 * 1_000_000_000;
 pub enum CellSet {
     /// The present cells are not known, so none is treated as gone.
     Unknown,
-    #[allow(missing_docs, reason = "the list, and when it was made")]
+    /// The present cells are known.
     Known {
+        /// The ids of the present cells.
         cells: BTreeSet<Text>,
+        /// When they were listed.
         listed_at_ns: i64,
     },
 }

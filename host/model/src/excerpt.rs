@@ -3,6 +3,8 @@
 
 /// Failure texts of this many bytes or more are truncated, as in Diego.
 const LONG: usize = 1024;
+/// In the place of what is no text.
+const REPLACED: char = char::REPLACEMENT_CHARACTER;
 const CUT: &str = "(truncated)";
 
 /// A failure text in the form that fits a column: lossy UTF-8, truncated. `keeps_nul` if the
@@ -21,7 +23,7 @@ pub fn excerpt(text: &[u8], keeps_nul: bool) -> String {
 
 /// Most bytes of the excerpt of a text.
 pub(crate) fn bytes(text: &[u8]) -> usize {
-    text.len().min(LONG)
+    (text.len() * REPLACED.len_utf8()).min(LONG)
 }
 
 #[cfg(test)]

@@ -255,7 +255,8 @@ impl DatabaseKeys {
                 .min(MOST_KEPT),
             max_lifetime: self.max_connection_lifetime,
             connect_timeout: self.connection_timeout.unwrap_or(default.connect_timeout),
-            // A key that is absent has the default, and is no bound below the other one.
+            // An absent key has the default, so that one short key does not limit the other
+            // direction.
             statement_timeout: self
                 .read_timeout
                 .unwrap_or(default.statement_timeout)

@@ -43,7 +43,8 @@ pub async fn desire(
     let store = service.store();
     lrp.scheduling.tag = ModificationTag::begin();
     lrp.run_info.created_at = store.now_ns();
-    if lrp.scheduling.definition_id.is_empty() {
+    let is_derived = lrp.scheduling.definition_id.is_empty();
+    if is_derived {
         lrp.scheduling.definition_id =
             derived_id(&lrp.scheduling.process_guid, &lrp.scheduling.tag);
     }
@@ -60,7 +61,9 @@ pub async fn desire(
     let info = lrp.scheduling.clone();
     let lock = service.lock_key(&info.process_guid).await?;
     let first = match retry(|| insert(store, &lrp, Leftovers::None)).await {
-        Err(DomainError::Exists) => retry(|| insert(store, &lrp, Leftovers::Possible)).await?,
+        Err(DomainError::Exists) => {
+            retry(|| insert(store, &lrp, Leftovers::Possible { is_derived })).await?
+        }
         first => first?,
     };
     service.publish_desired_lrp(None, Some(lrp), trace_id);
@@ -95,7 +98,8 @@ async fn start_instances(
 enum Leftovers {
     /// An existing instance fails the insertion with `Exists`.
     None,
-    Possible,
+    /// `is_derived` if the new one has no definition id of its client.
+    Possible { is_derived: bool },
 }
 
 /// Inserts the desired LRP with the first batch of its instances, which it returns.
@@ -111,9 +115,12 @@ async fn insert(
     let desired = new_instances(info);
     let created = match leftovers {
         Leftovers::None => instances::insert_new(&mut writer, &desired, first).await?,
-        Leftovers::Possible => {
-            // Of a desired LRP that went into quarantine; those of a removed one name no definition.
-            writer.forget_definitions(&info.process_guid).await?;
+        Leftovers::Possible { is_derived } => {
+            // They may be those of an LRP in quarantine. Its id was another one, if it was derived,
+            // and would have all containers replaced.
+            if is_derived {
+                writer.forget_definitions(&info.process_guid).await?;
+            }
             writer.delete_definitions(&info.process_guid).await?;
             writer.end_update(&info.process_guid).await?;
             instances::insert(&mut writer, &desired, first).await?

@@ -202,7 +202,8 @@ fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
         .find(|to| has_key(after, *to) && !has_key(before, *to))
 }
 
-/// Whether a row has got the name of the definition that it is taken to run: no change to clients.
+/// Whether a row has got the name of the definition that it is taken to run, which is no change to
+/// clients of Diego. Those of 1.2 read the name with the next change.
 fn is_only_named(before: &ActualLrp, after: &ActualLrp) -> bool {
     before.definition_id.is_empty()
         && !after.definition_id.is_empty()

@@ -1,5 +1,5 @@
-//! The queue of a subscriber, bounded by the number of calls that made its changes, and by their
-//! bytes.
+//! The queue of a subscriber, bounded by the number of changes, and by their bytes. Changes that were
+//! published together count as one.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const LAST_BYTES: usize = 8 << 20;
 /// The queue between the publisher and one subscriber.
 #[derive(Debug)]
 pub(super) struct Queue {
-    /// The most calls.
+    /// The most changes.
     most: usize,
     state: Mutex<QueueState>,
     changed: Notify,
@@ -32,8 +32,8 @@ pub(super) struct Queue {
 #[derive(Debug, Default)]
 struct QueueState {
     waiting: VecDeque<Arc<PublishedChange>>,
-    /// The calls that made them.
-    calls: usize,
+    /// Their number, in which those that were published together are one.
+    count: usize,
     /// Bytes of the changes that wait and of the one that is being sent.
     bytes: usize,
     /// Bytes of the change that is being sent.
@@ -59,7 +59,7 @@ impl Queue {
             return false;
         }
         let is_too_large = state.bytes > 0 && state.bytes + change.bytes > LAG_BYTES;
-        let is_one_too_many = !change.continues && state.calls >= self.most;
+        let is_one_too_many = !change.continues && state.count >= self.most;
         if is_too_large || is_one_too_many {
             state.is_ended = true;
             if is_too_large || state.bytes > LAST_BYTES {
@@ -69,7 +69,7 @@ impl Queue {
             }
         } else {
             state.bytes += change.bytes;
-            state.calls += usize::from(!change.continues);
+            state.count += usize::from(!change.continues);
             state.waiting.push_back(Arc::clone(change));
         }
         self.changed.notify_one();
@@ -94,7 +94,7 @@ impl Queue {
                 state.bytes -= std::mem::take(&mut state.sending);
                 if let Some(change) = state.waiting.pop_front() {
                     state.sending = change.bytes;
-                    state.calls -= usize::from(!change.continues);
+                    state.count -= usize::from(!change.continues);
                     return Some(change);
                 }
                 if state.is_ended {

@@ -204,7 +204,7 @@ impl LocketConnection {
         let channel = self.channel.lock().clone();
         let answer = locket::call(&channel, method, request).await;
         if let Err(status) = &answer
-            && matches!(status.code(), Code::Unavailable | Code::Unknown)
+            && std::error::Error::source(status).is_some()
         {
             self.read_certificates();
         }
@@ -212,7 +212,7 @@ impl LocketConnection {
     }
 
     /// Lets the next call connect with the certificates that the files have now: Locket may have
-    /// been restarted with new ones. A connection that works stays.
+    /// been restarted with new ones. To be called after a failure of the connection.
     fn read_certificates(&self) {
         match locket::connect_later(&self.config) {
             Ok(channel) => *self.channel.lock() = channel,

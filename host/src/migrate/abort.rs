@@ -25,13 +25,12 @@ pub struct GivenUp {
 /// [`MigrateError::Complete`] after the cut-over, [`MigrateError::NothingToStayAt`] in an empty
 /// database, or the database cannot be read.
 pub async fn abortable(context: &Context) -> Result<Option<GivenUp>, MigrateError> {
-    Ok(underway(context)
-        .await?
-        .map(|Underway { from, to, .. }| GivenUp { from, to }))
+    Ok(underway(context).await?.map(|(_, given_up)| given_up))
 }
 
-async fn underway(context: &Context) -> Result<Option<Underway>, MigrateError> {
-    let Some(found) = state::underway(&mut context.database.read().await?).await? else {
+async fn underway(context: &Context) -> Result<Option<(Underway, GivenUp)>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let Some(found) = state::underway(&mut reader).await? else {
         return Ok(None);
     };
     let Underway {
@@ -47,7 +46,10 @@ async fn underway(context: &Context) -> Result<Option<Underway>, MigrateError> {
     if from == 0 {
         return Err(MigrateError::NothingToStayAt);
     }
-    Ok(Some(found))
+    // Another BBS may have migrated the database since, which left the record of this migration.
+    let row = state::version_row(&mut reader).await?;
+    let stays_at = row.map_or(from, |row| row.current_version);
+    Ok(Some((found, GivenUp { from: stays_at, to })))
 }
 
 /// Gives up the migration that has begun. Safe to repeat: a start at the version of the database
@@ -56,15 +58,8 @@ async fn underway(context: &Context) -> Result<Option<Underway>, MigrateError> {
 /// # Errors
 /// As [`abortable`]; another host has raised the fence.
 pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, MigrateError> {
-    let Some(found) = underway(context).await? else {
+    let Some((found, given_up)) = underway(context).await? else {
         return Ok(None);
-    };
-    // Another BBS may have migrated the database since, which left the record of this migration.
-    let current = state::version_row(&mut context.database.read().await?).await?;
-    let stays = current.map_or(found.from, |row| row.current_version);
-    let given_up = GivenUp {
-        from: stays,
-        to: found.to,
     };
     // A host of a release without the history may have begun it.
     state::create_tables(context, fence).await?;
@@ -76,7 +71,7 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
     };
     let mut tx = fence.begin().await?;
     state::write_underway(&mut tx, &found).await?;
-    state::write_version(&mut tx, stays, stays).await?;
+    state::write_version(&mut tx, given_up.from, given_up.from).await?;
     runs::end(&mut tx, context, found.from, found.to, RunState::GivenUp).await?;
     tx.commit()
         .await

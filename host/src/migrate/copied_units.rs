@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bbs_database::{SqlError, Transaction, bulk};
 use bbs_units::{ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
-use sea_query::{Alias, Query};
+use sea_query::{Alias, Cond, Query};
 use tokio::task::spawn_blocking;
 
 use super::checksum::{self, Checksum, CopiedRows};
@@ -121,7 +121,13 @@ impl CopiedUnits<TransformedBatch> {
         quarantine::store(tx, job, *group, &content.refused, job.now_ns).await?;
         // Also of those that are gone: a batch may have saved it after a client had deleted them.
         let names: Vec<_> = keys.iter().map(UnitKey::name).collect();
-        residue::remove(tx, &names, residue::left_by(&job.lens.leaving)).await?;
+        let of_group = &job.lens.groups[*group].keeps;
+        if !of_group.is_empty() {
+            // A unit of another group may have the same name.
+            let left = residue::left_by(&job.lens.leaving);
+            let of_group = residue::at_any_of(of_group);
+            residue::remove(tx, &names, Cond::all().add(left).add(of_group)).await?;
+        }
         residue::store(tx, &content.residue).await?;
         for plan in job.copies_of(*group) {
             let before = remove(tx, job, plan, keys).await?;

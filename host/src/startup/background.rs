@@ -12,7 +12,6 @@ use bbs_work::causes::with_causes;
 use bbs_work::progress::SERVING;
 use futures_util::FutureExt;
 use futures_util::future::FusedFuture;
-use tokio::sync::oneshot;
 
 use super::prepared::{check_versions, load};
 use super::report::MetricsReporter;
@@ -64,9 +63,9 @@ impl Prepared {
         }
     }
 
-    /// Answers a request while this host waits for the lock: it begins with the new modules once it
-    /// has it.
-    pub(super) async fn reload_as_standby(&mut self, request: oneshot::Sender<ReloadResult>) {
+    /// Loads the modules again while this host waits for the lock: it begins with the new ones once
+    /// it has it. The result is for the client that requested it.
+    pub(super) async fn reload_as_standby(&mut self) -> ReloadResult {
         let result = match self.with_reloaded_modules().await {
             Ok(next) => {
                 let report = next.report_since(self, None);
@@ -75,8 +74,7 @@ impl Prepared {
             }
             Err(error) => Err(error),
         };
-        // The client may have gone.
-        let _ = request.send(logged(result));
+        logged(result)
     }
 }
 

@@ -142,7 +142,7 @@ pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), 
 
 /// Takes the database back, unless a second request ends the host.
 ///
-/// `store` is that of the API; `None` if this host did not serve yet.
+/// `store` is the one that the API uses; `None` if this host did not serve yet.
 pub(super) async fn roll_back(
     prepared: &Prepared,
     fence: &Fence,
@@ -195,7 +195,7 @@ async fn requests_end(prepared: &Prepared) {
         .is_err()
     {
         tracing::warn!(
-            "a request was still in flight after the longest wait; continuing without it"
+            "a request was still in flight after the longest wait; what it has begun to read or write is waited for"
         );
     }
 }

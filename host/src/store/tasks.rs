@@ -88,8 +88,8 @@ impl Writer {
             .await
     }
 
-    /// Writes the columns of a task that can change. The texts of failures and rejections become
-    /// what is stored of them.
+    /// Writes the columns of a task that can change. Replaces the texts of failures and rejections
+    /// by the excerpts that are stored.
     ///
     /// # Errors
     /// As of [`Writer`].

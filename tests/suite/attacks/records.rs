@@ -79,7 +79,6 @@ async fn updated(host: &Host, guid: &str, update: proto::DesiredLrpUpdate) -> Op
         .error
 }
 
-/// Starts an instance with a metric tag.
 async fn crashed(
     host: &Host,
     process_guid: &str,
@@ -104,6 +103,7 @@ fn key(process_guid: &str, index: i32) -> proto::ActualLrpKey {
     }
 }
 
+/// Starts an instance with a metric tag.
 pub(crate) async fn started(
     host: &Host,
     process_guid: &str,

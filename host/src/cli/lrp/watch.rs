@@ -20,6 +20,9 @@ use lines::InstanceLine;
 /// an instance.
 const STATUS_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Longest wait for the last events of an update, which its status may be ahead of.
+const LAST_EVENTS: Duration = Duration::from_secs(5);
+
 /// The end of a watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum WatchEnd {
@@ -40,11 +43,11 @@ pub(super) async fn watch(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
     let mut event_of_end_is_read = false;
     loop {
         let status = status_of(&client, &lrp).await?;
-        // The status is ahead of the events.
+        // The status may show the end before the last events arrive.
         if end(&status).is_some()
             && seen.is_some()
             && !event_of_end_is_read
-            && printer.rest(&mut events).await? == OutputReader::Gone
+            && printer.last_events(&mut events).await? == OutputReader::Gone
         {
             return Ok(());
         }
@@ -160,12 +163,12 @@ impl Printer<'_> {
         Ok(output::line(status_line(self.process_guid, before, now))?)
     }
 
-    /// Prints the events up to the one of the end, or those of [`STATUS_INTERVAL`].
-    async fn rest(
+    /// Prints the events up to the one of the end, for [`LAST_EVENTS`] at most.
+    async fn last_events(
         &self,
         events: &mut EventStream<LrpInstanceEvent>,
     ) -> anyhow::Result<OutputReader> {
-        let deadline = tokio::time::Instant::now() + STATUS_INTERVAL;
+        let deadline = tokio::time::Instant::now() + LAST_EVENTS;
         while let Ok(Ok(Some(WatchedEvent::Instance(line)))) =
             tokio::time::timeout_at(deadline, next_event(events, self.process_guid)).await
         {

@@ -14,7 +14,7 @@ use crate::store::{Store, Writer};
 #[derive(Debug)]
 pub(in crate::domain) struct ChangedSlot {
     before: Slot,
-    /// What subscribers see in between, if the change is two to them.
+    /// The slot between two changes, if subscribers see the change as two.
     between: Option<Slot>,
     after: Slot,
 }
@@ -58,8 +58,8 @@ async fn attempt<T>(
 }
 
 /// Names the definition of the instances that a step left waiting, or created. Reads the desired
-/// LRP, which only such steps have to lock. Returns the slot without it if the step left a crash,
-/// which is none of another definition.
+/// LRP, which only such steps have to lock. Returns the slot before the naming if that reset the
+/// count of a crash, which is one of the previous definition.
 async fn name_definition(
     writer: &mut Writer,
     before: &Slot,
@@ -77,7 +77,8 @@ async fn name_definition(
     let stepped = after.clone();
     after.name_definition(before, &wanted.definition_id, writer.now_ns());
     let crashes = |slot: &Slot| slot.ordinary.as_ref().map_or(0, |row| row.crash_count);
-    Ok((crashes(&stepped) != crashes(after)).then_some(stepped))
+    let has_crashed = crashes(&stepped) > crashes(before);
+    Ok((has_crashed && crashes(&stepped) != crashes(after)).then_some(stepped))
 }
 
 /// Names the definitions of the instances, writes the difference, and commits the transaction in

@@ -373,15 +373,21 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
-/// Goal: what clients write to a table that the migration drops is in its residue.
+/// Goal: what clients write to a table that the migration drops is in its residue, and what is
+/// saved of another table for a unit of the same name stays there.
 #[tokio::test]
 async fn change_of_a_dropped_table_beside_its_migration_is_given_back() {
     let mut world = with_words_beside_apps(3).await;
-    let dropped = migrations::manifest(4, "drops-words").drop_table("words");
+    let dropped = migrations::manifest(4, "drops-words")
+        .drop_table("words")
+        .drop_column("desired_lrps", "annotation");
     world
         .context
         .migrations
         .push(migrations::native(dropped, migrations::none));
+    world
+        .execute("UPDATE desired_lrps SET annotation = 'kept'")
+        .await;
     let fence = Fence::raise(&world.context.database).await.unwrap();
     let online::Start::Follow(online) =
         online::start(&world.context, &fence, Intent::Up { wanted: 4 })
@@ -411,6 +417,12 @@ async fn change_of_a_dropped_table_beside_its_migration_is_given_back() {
             .text("SELECT word FROM words WHERE guid = 'app-00001'")
             .await,
         "later"
+    );
+    assert_eq!(
+        world
+            .text("SELECT annotation FROM desired_lrps WHERE guid = 'app-00001'")
+            .await,
+        "kept"
     );
 }
 
