@@ -59,10 +59,10 @@ impl UnitRecorder {
         Self { job }
     }
 
-    /// The group of a table, if it is copied, or leaves residue of a table that is dropped.
-    fn recorded_group(&self, table: &str) -> Option<usize> {
+    /// The group of a table, if it is walked.
+    fn walked_group(&self, table: &str) -> Option<usize> {
         let group = self.job.group_of(table)?;
-        (self.job.has_copies(group) || self.job.visits_units(group)).then_some(group)
+        self.job.walks(group).then_some(group)
     }
 }
 
@@ -75,7 +75,7 @@ impl ChangeRecorder for UnitRecorder {
         Box::pin(async move {
             let units = touched
                 .iter()
-                .filter_map(|(table, key)| Some((self.recorded_group(table)?, key)));
+                .filter_map(|(table, key)| Some((self.walked_group(table)?, key)));
             // In the same order in all transactions, which then do not wait for each other.
             let units: BTreeSet<_> = units.collect();
             if units.is_empty() {

@@ -86,10 +86,10 @@ pub(super) async fn copy(
 
 /// The passes over a group.
 fn passes(job: &Job, group: usize) -> impl Iterator<Item = Pass> + use<> {
-    let is_copied = job.has_copies(group) || job.visits_units(group);
+    let is_walked = job.walks(group);
     let of_group = &job.lens.groups[group];
-    let stored = (is_copied && !of_group.sources.is_empty()).then_some(Pass::Stored);
-    let kept = (is_copied && !of_group.restored.is_empty()).then_some(Pass::ResidueOnly);
+    let stored = (is_walked && !of_group.sources.is_empty()).then_some(Pass::Stored);
+    let kept = (is_walked && !of_group.restored.is_empty()).then_some(Pass::ResidueOnly);
     stored.into_iter().chain(kept)
 }
 

@@ -205,6 +205,11 @@ impl Work {
         self.lens.groups[group].visits_units || self.copies_of(group).any(|plan| !plan.by_range())
     }
 
+    /// Whether a group is walked: its units are copied, or leave residue of a table that is dropped.
+    pub(super) fn walks(&self, group: usize) -> bool {
+        self.has_copies(group) || self.visits_units(group)
+    }
+
     /// A description for people.
     pub(super) fn describe(&self) -> String {
         match self.from {

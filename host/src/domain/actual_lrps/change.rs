@@ -74,11 +74,10 @@ async fn name_definition(
     let Some(wanted) = writer.wanted(&process_guid).await? else {
         return Ok(None);
     };
-    let stepped = after.clone();
-    after.name_definition(before, &wanted.definition_id, writer.now_ns());
     let crashes = |slot: &Slot| slot.ordinary.as_ref().map_or(0, |row| row.crash_count);
-    let has_crashed = crashes(&stepped) > crashes(before);
-    Ok((has_crashed && crashes(&stepped) != crashes(after)).then_some(stepped))
+    let crashed = (crashes(after) > crashes(before)).then(|| after.clone());
+    after.name_definition(before, &wanted.definition_id, writer.now_ns());
+    Ok(crashed.filter(|crashed| crashes(crashed) != crashes(after)))
 }
 
 /// Names the definitions of the instances, writes the difference, and commits the transaction in

@@ -58,7 +58,7 @@ async fn annotate(fence: &Fence, recorder: &dyn ChangeRecorder, guid: &str, anno
 /// slow for it once.
 async fn slow_for_a_changed_app() -> (TestEngine, Fence, online::Online) {
     let world = annotated(TestEngine::with_rows(4).await, note_slowly).await;
-    let (fence, online) = followed(&world).await;
+    let (fence, online) = followed(&world, 2).await;
     let recorder = online.change_recorder();
     online.copy(&world.context, &fence).await.unwrap();
     annotate(&fence, &*recorder, "app-00001", "slow").await;

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use bbs_database::sql;
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
-use bbs_lens::layout::manifest::{Access, Direction};
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
 use tokio::task::spawn_blocking;
@@ -87,9 +87,9 @@ pub(super) async fn annotated(
     world
 }
 
-pub(super) async fn followed(world: &TestEngine) -> (Fence, online::Online) {
+pub(super) async fn followed(world: &TestEngine, wanted: DataVersion) -> (Fence, online::Online) {
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    let intent = Intent::Up { wanted: 2 };
+    let intent = Intent::Up { wanted };
     match online::start(&world.context, &fence, intent).await.unwrap() {
         online::Start::Follow(online) => (fence, online),
         online::Start::Done(decision) => panic!("{decision:?}"),
@@ -129,7 +129,7 @@ pub(super) async fn call(
 #[tokio::test(flavor = "multi_thread")]
 async fn unit_that_a_client_changes_while_its_batch_is_transformed_is_copied_as_it_is_then() {
     let world = annotated(TestEngine::with_rows(8).await, note_after_clients).await;
-    let (fence, online) = followed(&world).await;
+    let (fence, online) = followed(&world, 2).await;
     let recorder = online.change_recorder();
 
     let clients = async {
@@ -173,7 +173,7 @@ async fn unit_that_a_client_changes_while_its_batch_is_transformed_is_copied_as_
 #[tokio::test]
 async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_migration() {
     let world = annotated(TestEngine::with_rows(2).await, note).await;
-    let (fence, online) = followed(&world).await;
+    let (fence, online) = followed(&world, 2).await;
     online.copy(&world.context, &fence).await.unwrap();
     let create = "INSERT INTO desired_lrps (guid, domain, routes, run_info, annotation) \
                   SELECT ?, domain, routes, run_info, 'new' FROM desired_lrps WHERE guid = 'app-00000'";
@@ -181,7 +181,7 @@ async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_m
     online.catch_up(&world.context, &fence).await.unwrap();
     assert_eq!(world.count("desired_lrps__2").await, 3);
 
-    let (fence, online) = followed(&world).await;
+    let (fence, online) = followed(&world, 2).await;
     online.copy(&world.context, &fence).await.unwrap();
     online
         .cut_over(&world.context, &fence, || {})
@@ -205,7 +205,7 @@ async fn many_changed_units_are_copied_again() {
         ..Tuning::default()
     };
     let world = world.tuned(tuning);
-    let (fence, online) = followed(&world).await;
+    let (fence, online) = followed(&world, 2).await;
     online.copy(&world.context, &fence).await.unwrap();
     let recorder = online.change_recorder();
     for number in 0..250 {
@@ -240,7 +240,7 @@ async fn many_changed_units_are_copied_again() {
 async fn catch_up_ends_although_clients_change_as_many_units_meanwhile() {
     const CHANGED_UNITS: u64 = 40;
     let world = annotated(TestEngine::with_rows(60).await, note_beside_clients).await;
-    let (fence, online) = followed(&world).await;
+    let (fence, online) = followed(&world, 2).await;
     online.copy(&world.context, &fence).await.unwrap();
     let recorder = online.change_recorder();
     let change_all = async |text: &str| {

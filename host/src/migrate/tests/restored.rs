@@ -9,6 +9,7 @@ use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
+use super::changed::followed;
 use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::migrate::*;
@@ -337,14 +338,7 @@ async fn units_only_in_a_dropped_table_are_restored_by_partial_runs() {
 async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
     let world = with_words_beside_apps(3).await;
     world.down(1).await.unwrap();
-    let fence = Fence::raise(&world.context.database).await.unwrap();
-    let online::Start::Follow(online) =
-        online::start(&world.context, &fence, Intent::Up { wanted: 3 })
-            .await
-            .unwrap()
-    else {
-        panic!("there is something to follow")
-    };
+    let (fence, online) = followed(&world, 3).await;
     // A client writes the unit's other row before anything is copied, and the saved row comes back
     // with it.
     let recorder = online.change_recorder();
@@ -388,14 +382,7 @@ async fn change_of_a_dropped_table_beside_its_migration_is_given_back() {
     world
         .execute("UPDATE desired_lrps SET annotation = 'kept'")
         .await;
-    let fence = Fence::raise(&world.context.database).await.unwrap();
-    let online::Start::Follow(online) =
-        online::start(&world.context, &fence, Intent::Up { wanted: 4 })
-            .await
-            .unwrap()
-    else {
-        panic!("there is something to follow")
-    };
+    let (fence, online) = followed(&world, 4).await;
     online.copy(&world.context, &fence).await.unwrap();
     let recorder = online.change_recorder();
     let mut tx = fence.begin().await.unwrap();

@@ -62,6 +62,21 @@ fn split() -> PlannedMigration {
     }
 }
 
+fn of_one_table(table: TableChange, estimated_seconds: u64) -> Plan {
+    Plan {
+        from: 1,
+        to: 2,
+        direction: Direction::Up,
+        migrations: vec![split()],
+        inserted: Vec::new(),
+        bytes_to_copy: table.bytes,
+        tables: vec![table],
+        reversible: true,
+        refused: None,
+        estimated_seconds,
+    }
+}
+
 #[test]
 fn plan_names_tables_decrypted_columns_and_reversibility() {
     let copied = TableChange {
@@ -73,18 +88,7 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
         computed: vec!["metric_tags".into()],
         rewritten_by_server: false,
     };
-    let text = plan(&Plan {
-        from: 1,
-        to: 2,
-        direction: Direction::Up,
-        migrations: vec![split()],
-        inserted: Vec::new(),
-        tables: vec![copied],
-        reversible: true,
-        refused: None,
-        bytes_to_copy: 1 << 20,
-        estimated_seconds: 1,
-    });
+    let text = plan(&of_one_table(copied, 1));
     for part in [
         "From 1 up to 2: 1 migrations",
         "  2  split  rows    Splits.",
@@ -119,18 +123,7 @@ fn plan_says_which_tables_the_server_rewrites() {
             computed: Vec::new(),
             rewritten_by_server,
         };
-        let text = plan(&Plan {
-            from: 1,
-            to: 2,
-            direction: Direction::Up,
-            migrations: vec![split()],
-            inserted: Vec::new(),
-            tables: vec![table],
-            reversible: true,
-            refused: None,
-            bytes_to_copy: 0,
-            estimated_seconds: 0,
-        });
+        let text = plan(&of_one_table(table, 0));
         for part in [of_table, of_plan] {
             assert!(text.contains(part), "{part:?} is not in:\n{text}");
         }
