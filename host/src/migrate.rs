@@ -292,9 +292,9 @@ async fn decided(
     }
     state::create_tables(context, fence).await?;
     let arrived = cut_over::end_arrived(context, fence).await?;
-    // Only after a cut-over is completed the tables have the names under which they are examined.
-    let was_completed = arrived.is_some_and(Phase::awaits_completion);
-    let decision = if was_completed {
+    // The tables may not have had the names under which they are examined; and a server may have
+    // ended a commit without an answer after the first look.
+    let decision = if arrived.is_some_and(Phase::has_arrived) {
         look(context, intent).await?
     } else {
         decision

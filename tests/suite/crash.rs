@@ -9,13 +9,14 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bbs::testing::database::Dialect;
-use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS};
+use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS, WITHIN_CUT_OVER};
 use bbs_lens::transform::Transform;
 
-use crate::harness::database::{Kind, TestDatabase, on_each_database};
+use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture;
 use crate::harness::killed_passages;
 use crate::harness::layouts::NEWEST;
+use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::{Rows, Stored};
 
 pub(super) const OLDEST: u64 = 1_471_030_898;
@@ -196,6 +197,23 @@ async fn kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing(kind: K
             }
         }
     }
+}
+
+on_each_mysql!(created_table_without_its_indexes_gets_them);
+/// Goal: a start that ends between two statements which each commit by themselves leaves nothing
+/// out. Method: the next start finds the table that the migration creates without its index.
+async fn created_table_without_its_indexes_gets_them(kind: Kind) {
+    let database = with_fixture(kind).await;
+    assert!(run("up", NEWEST, &database, Some(WITHIN_CUT_OVER)));
+    let opened = database.open().await;
+    execute(
+        &opened,
+        "DROP INDEX bbs_lrp_definitions_last_active_at_idx ON bbs_lrp_definitions",
+    )
+    .await;
+    opened.close().await;
+    assert!(!run("up", NEWEST, &database, None));
+    inspect(&database, NEWEST).await;
 }
 
 on_each_database!(migration_killed_at_every_point_in_turn_completes);

@@ -8,6 +8,7 @@
 //! mark of either completes the cut-over before anything else.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use backon::BackoffBuilder;
 use bbs_database::schema::{self, PhysicalTable};
@@ -190,8 +191,10 @@ pub(super) async fn change_ahead(
             Strategy::InPlace => found
                 .map(|found| statements::in_place(job.server, &job.lens, plan, &found))
                 .unwrap_or_default(),
-            Strategy::Create if found.is_some() => continue,
-            Strategy::Create => created(&mut reader, job, plan).await?,
+            Strategy::Create => match found {
+                Some(found) => statements::missing_indexes(job.dialect, plan, &found),
+                None => created(&mut reader, job, plan).await?,
+            },
         };
         drop(reader);
         change_schema(context, fence, &statements)
@@ -321,18 +324,32 @@ pub(super) async fn end_arrived(
     Ok(phase)
 }
 
-/// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt:
-/// something was made that depends on it, and it hinders no client.
+/// The longest wait for a lock on what a finished migration has replaced.
+const LOCK_WAIT_OF_CLEAN_UP: Duration = Duration::from_secs(5);
+
+/// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt: another
+/// session reads it, or something was made that depends on it. It hinders no client, and a host
+/// that serves removes what a finished migration has replaced.
 pub(super) async fn clean_up_or_postpone(
     context: &Context,
     fence: &Fence,
 ) -> Result<(), MigrateError> {
-    match clean_up(context, fence).await {
-        Err(MigrateError::Fence(fault @ FenceError::Schema { .. })) => {
+    let phase = state::phase(&mut context.database.read().await?).await?;
+    let is_finished = phase.is_some_and(Phase::has_arrived);
+    let mut context = context.clone();
+    if is_finished {
+        let longest = &mut context.tuning.lock_timeout;
+        *longest = LOCK_WAIT_OF_CLEAN_UP.min(*longest);
+    }
+    match clean_up(&context, fence).await {
+        Err(
+            fault @ (MigrateError::Fence(FenceError::Schema { .. }) | MigrateError::Locked { .. }),
+        ) if is_finished || !matches!(fault, MigrateError::Locked { .. }) => {
             tracing::error!(
                 name: "clean-up.postponed",
                 error = &fault as &dyn std::error::Error,
-                "tables that a migration replaced are not removed; remove the objects that depend on them. A host that serves tries again"
+                "tables that a migration replaced are not removed; end what uses them, and remove the objects that depend on them. \
+                 A host that serves tries again"
             );
             Ok(())
         }

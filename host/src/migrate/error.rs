@@ -295,6 +295,15 @@ pub enum MigrateError {
     )]
     DamagedQuarantine { unit: String },
     #[error(
+        "table {table} has got the column {column}, for which unit {unit:?} in quarantine has no value: give the column a default, \
+         or let it be NULL, and try again"
+    )]
+    NoValueInQuarantine {
+        unit: String,
+        table: String,
+        column: String,
+    },
+    #[error(
         "there is no unit {unit:?} in quarantine; `bbs migrate quarantine list` lists its units"
     )]
     NotInQuarantine { unit: String },
@@ -500,6 +509,12 @@ impl MigrateError {
             Self::Fence(fault) => fault.is_outage(),
             _ => false,
         }
+    }
+
+    /// Whether nothing else may be done in this session: another host is the master, the server is
+    /// away, or the process ends.
+    pub(super) fn ends_the_session(&self) -> bool {
+        self.is_lost() || self.is_outage() || matches!(self, Self::Interrupted)
     }
 
     /// Whether a client's transaction that failed with it may succeed if it is done again from its

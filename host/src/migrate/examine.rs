@@ -184,15 +184,11 @@ async fn in_the_way(
             });
         }
     }
-    for plan in &work.plans {
-        let name = match plan.strategy {
-            Strategy::Copy => plan.staged(work.to),
-            Strategy::Create if work.from > 0 => plan.table.name.clone(),
-            Strategy::Create | Strategy::InPlace | Strategy::Untouched => continue,
-        };
-        if recorded.contains(&name) {
-            continue;
-        }
+    let names = work
+        .plans
+        .iter()
+        .flat_map(|plan| plan.new_names(&work.lens, work.from, work.to));
+    for name in names.filter(|name| !recorded.contains(name)) {
         if let Some(reason) = state::not_a_table(tx, &name).await? {
             reasons.push(reason);
         } else if state::exists(tx, &name).await? && state::count(tx, &name).await? > 0 {

@@ -176,6 +176,19 @@ impl Work {
         self.copies_of(group).next().is_some()
     }
 
+    /// Whether verification compares the rows of each copy with those of an original, and there is
+    /// a copy for everything that is read: then it finds what another program has written to the
+    /// originals meanwhile.
+    pub(super) fn compares_all_copies(&self) -> bool {
+        let mut copies = self
+            .plans
+            .iter()
+            .filter(|plan| plan.strategy == Strategy::Copy);
+        let mut groups = 0..self.lens.groups.len();
+        copies.all(|plan| !plan.digests_all)
+            && groups.all(|group| !self.walks(group) || self.has_copies(group))
+    }
+
     /// Tables beside the real ones: unfinished copies, and originals that were replaced.
     pub(super) fn side_tables(&self) -> Vec<String> {
         let copies = self
@@ -220,16 +233,18 @@ impl Work {
 
     /// A digest of the two versions, of every module between them, and of whether clients write
     /// meanwhile: then the copies lack what they have changed, and only a copier that knows so may
-    /// resume the copy. In a cluster also of the tables that are copied, which are more there.
+    /// resume the copy; otherwise they have a checksum, which earlier hosts did not keep. In a cluster also of the tables that are copied, which are more there.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!(
             "{} {} to {}",
             self.lens.direction, self.from, self.to
         ));
-        if self.is_online {
-            hash.update(" with a record of changed units");
-        }
+        hash.update(if self.is_online {
+            " with a record of changed units"
+        } else {
+            " with a checksum of the originals"
+        });
         for step in self.lens.steps() {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
         }

@@ -191,6 +191,21 @@ impl TablePlan {
             .collect()
     }
 
+    /// The names that no other table with rows may have while the table is made: that of the copy,
+    /// and its own where the source has no such table. An empty database has its tables cleared
+    /// otherwise.
+    pub(super) fn new_names(&self, lens: &Lens, from: DataVersion, to: DataVersion) -> Vec<String> {
+        let is_copied = self.strategy == Strategy::Copy;
+        let is_new = match self.strategy {
+            Strategy::Copy => !lens.source.tables.contains_key(&self.table.name),
+            Strategy::Create => true,
+            Strategy::Untouched | Strategy::InPlace => false,
+        };
+        let copy = is_copied.then(|| self.staged(to));
+        let own = (is_new && from > 0).then(|| self.table.name.clone());
+        copy.into_iter().chain(own).collect()
+    }
+
     /// The name of the copy until the cut-over.
     pub(super) fn staged(&self, to: DataVersion) -> String {
         format!("{}__{to}", self.table.name)

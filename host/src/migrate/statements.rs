@@ -37,15 +37,32 @@ pub(super) fn table_and_indexes(
     options: &TableOptions,
 ) -> Vec<String> {
     let name = &plan.table.name;
-    let indexes = plan
+    let mut statements = schema::create_table_like(dialect, &plan.table, name, options);
+    statements.extend(indexes(dialect, plan, |_| true));
+    statements
+}
+
+/// The statements that create the indexes which a table without rows lacks: where each statement
+/// commits by itself, a start may have ended between them.
+pub(super) fn missing_indexes(
+    dialect: Dialect,
+    plan: &TablePlan,
+    found: &PhysicalTable,
+) -> Vec<String> {
+    indexes(dialect, plan, |index| !found.has_index(&index.name)).collect()
+}
+
+fn indexes(
+    dialect: Dialect,
+    plan: &TablePlan,
+    is_missing: impl Fn(&Index) -> bool,
+) -> impl Iterator<Item = String> {
+    let missing = plan
         .table
         .indexes
         .iter()
-        .map(|index| schema::create_index(dialect, name, index));
-    schema::create_table_like(dialect, &plan.table, name, options)
-        .into_iter()
-        .chain(indexes)
-        .collect()
+        .filter(move |index| is_missing(index));
+    missing.map(move |index| schema::create_index(dialect, &plan.table.name, index))
 }
 
 /// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made

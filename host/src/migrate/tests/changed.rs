@@ -89,9 +89,15 @@ pub(super) async fn annotated(
 
 pub(super) async fn followed(world: &TestEngine, wanted: DataVersion) -> (Fence, online::Online) {
     let fence = Fence::raise(&world.context.database).await.unwrap();
+    let online = followed_again(world, &fence, wanted).await;
+    (fence, online)
+}
+
+/// The migration as the process with this fence begins it, also once more.
+async fn followed_again(world: &TestEngine, fence: &Fence, wanted: DataVersion) -> online::Online {
     let intent = Intent::Up { wanted };
-    match online::start(&world.context, &fence, intent).await.unwrap() {
-        online::Start::Follow(online) => (fence, online),
+    match online::start(&world.context, fence, intent).await.unwrap() {
+        online::Start::Follow(online) => online,
         online::Start::Done(decision) => panic!("{decision:?}"),
     }
 }
@@ -182,6 +188,7 @@ async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_m
     assert_eq!(world.count("desired_lrps__2").await, 3);
 
     let (fence, online) = followed(&world, 2).await;
+    assert_eq!(world.count("desired_lrps__2").await, 3, "the copy stays");
     online.copy(&world.context, &fence).await.unwrap();
     online
         .cut_over(&world.context, &fence, || {})
@@ -192,6 +199,31 @@ async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_m
         annotations(&world).await,
         "app-00000 noted first, app-00001 noted first, zzz-last noted new"
     );
+}
+
+/// Goal: what Diego's BBS writes between two starts of this host is in the copies. Method: an
+/// instance changes that is in its copy already, with which no original is compared.
+#[tokio::test]
+async fn copy_is_begun_anew_after_another_program_has_written() {
+    let world = TestEngine::with_rows(2).await;
+    let (fence, online) = followed(&world, 3).await;
+    online.copy(&world.context, &fence).await.unwrap();
+    drop(followed_again(&world, &fence, 3).await);
+    assert_eq!(
+        world.count("actual_lrps__3").await,
+        4,
+        "of the same process"
+    );
+    world
+        .execute("UPDATE actual_lrps SET state = 'CRASHED' WHERE guid = 'app-00000'")
+        .await;
+    let (fence, online) = followed(&world, 3).await;
+    online.copy(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
+    assert_eq!(world.rows("actual_lrps").await[0]["state"], "CRASHED");
 }
 
 /// Goal: units that are changed are copied again in batches as large as the copy's, and the largest

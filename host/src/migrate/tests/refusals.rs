@@ -351,6 +351,30 @@ async fn table_in_the_way_that_has_rows_is_not_dropped() {
     assert_eq!(world.count("bbs_health_check").await, 1);
 }
 
+/// Migration 6 gives `desired_lrps` the name `mutable_lrps`, and moves columns to `fixed_lrps`.
+#[tokio::test]
+async fn new_name_of_a_table_is_refused_before_rows_are_copied_to_it() {
+    for name in ["mutable_lrps", "fixed_lrps"] {
+        let world = TestEngine::with_rows(1).await;
+        world
+            .execute(&format!("CREATE TABLE {name} (mine TEXT)"))
+            .await;
+        world
+            .execute(&format!("INSERT INTO {name} VALUES ('a row')"))
+            .await;
+        let error = world.up(6).await.unwrap_err();
+        assert!(
+            matches!(&error, MigrateError::TableInTheWay { table } if table == name),
+            "{error}"
+        );
+        assert_eq!(world.version().await, (1, 1), "nothing was recorded");
+        assert_eq!(world.count(name).await, 1);
+        world.execute(&format!("DELETE FROM {name}")).await;
+        world.up(6).await.unwrap();
+        world.assert_layout(6).await;
+    }
+}
+
 #[tokio::test]
 async fn table_that_differs_from_its_version_stops_the_migration() {
     let world = TestEngine::with_rows(1).await;
