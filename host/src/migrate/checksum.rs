@@ -1,12 +1,15 @@
-//! The number and the checksum of the rows that the lens returned for each table so far: what the
-//! copies are verified against.
+//! The number and the checksum of the rows that the lens returned for each table so far, and the
+//! checksum of the originals that it was given: what the copies are verified against.
+
+use std::iter::once;
 
 use bbs_database::{Row, StatementResult, Transaction, signed, sql, upsert};
 use bbs_encryption::{EncryptionError, Keyring};
 use bbs_files::digest::{from_hex, to_hex};
 use bbs_lens::Provenance;
-use bbs_lens::layout::values::Value;
-use bbs_units::TableRows;
+use bbs_lens::layout::schema::Layout;
+use bbs_lens::layout::values::{Encoding, Value};
+use bbs_units::{TableRows, UnitBatch};
 use sha2::{Digest, Sha256};
 
 use super::MigrateError;
@@ -108,6 +111,28 @@ impl Checksum {
     }
 }
 
+/// The checksum of each unit of a batch, as a layout stores it.
+pub(super) fn of_units(batch: &UnitBatch, layout: &Layout) -> Vec<Checksum> {
+    let mut sums = vec![Checksum::default(); batch.units.len()];
+    for (name, rows) in &batch.tables {
+        let table = &layout.tables[name];
+        let columns = rows.columns.iter().filter_map(|(column, values)| {
+            let kind = table.find_column(column)?.kind;
+            Some((Encoding::from(kind), values))
+        });
+        let columns: Vec<_> = columns.collect();
+        for (unit, sum) in sums.iter_mut().enumerate() {
+            for row in rows.of(unit) {
+                let values = columns
+                    .iter()
+                    .map(|(encoding, values)| values.data.get(*encoding, row));
+                sum.add_row(once(Value::Text(name.as_bytes())).chain(values));
+            }
+        }
+    }
+    sums
+}
+
 /// Rows and the checksum of all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct CopiedRows {
@@ -139,17 +164,7 @@ pub(super) async fn replace(
     sum.rows = sum.rows.wrapping_add(after.rows).wrapping_sub(before.rows);
     sum.checksum.add(after.checksum);
     sum.checksum.subtract(before.checksum);
-    let values = [
-        ("rows_out", signed(sum.rows).into()),
-        ("digest", digest(sum.checksum).into()),
-    ];
-    let row = upsert(
-        "bbs_copy_table",
-        [("table_name", plan.table.name.as_str().into())],
-        values,
-    );
-    tx.execute(&row).await.about("bbs_copy_table")?;
-    Ok(())
+    write(tx, &plan.table.name, sum).await
 }
 
 /// What a copy has to contain now.
@@ -157,16 +172,58 @@ pub(super) async fn written(
     tx: &mut Transaction,
     plan: &TablePlan,
 ) -> Result<CopiedRows, MigrateError> {
-    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?")
-        .bind(plan.table.name.as_str());
+    read(tx, &plan.table.name, plan.group).await
+}
+
+/// Adds units of a group to those whose originals were read.
+pub(super) async fn add_originals(
+    tx: &mut Transaction,
+    group: usize,
+    more: Checksum,
+) -> Result<(), MigrateError> {
+    if more == Checksum::default() {
+        return Ok(());
+    }
+    let mut checksum = originals(tx, group).await?;
+    checksum.add(more);
+    let sum = CopiedRows { rows: 0, checksum };
+    write(tx, &name_of_originals(group), sum).await
+}
+
+/// The checksum of a group's originals when they were read.
+pub(super) async fn originals(
+    tx: &mut Transaction,
+    group: usize,
+) -> Result<Checksum, MigrateError> {
+    let read = read(tx, &name_of_originals(group), group).await?;
+    Ok(read.checksum)
+}
+
+/// The name under which it is stored, which no table has.
+fn name_of_originals(group: usize) -> String {
+    format!("originals of group {group}")
+}
+
+async fn write(tx: &mut Transaction, name: &str, sum: CopiedRows) -> Result<(), MigrateError> {
+    let values = [
+        ("rows_out", signed(sum.rows).into()),
+        ("digest", digest(sum.checksum).into()),
+    ];
+    let row = upsert("bbs_copy_table", [("table_name", name.into())], values);
+    tx.execute(&row).await.about("bbs_copy_table")?;
+    Ok(())
+}
+
+async fn read(tx: &mut Transaction, name: &str, group: usize) -> Result<CopiedRows, MigrateError> {
+    let select = sql("SELECT rows_out, digest FROM bbs_copy_table WHERE table_name = ?").bind(name);
     match tx.fetch_optional(select).await.about("bbs_copy_table")? {
-        Some(row) => read(&row, plan),
+        Some(row) => parse(&row, group),
         None => Ok(CopiedRows::default()),
     }
 }
 
-fn read(row: &Row, plan: &TablePlan) -> Result<CopiedRows, MigrateError> {
-    let damaged = || MigrateError::DamagedCursor { group: plan.group };
+fn parse(row: &Row, group: usize) -> Result<CopiedRows, MigrateError> {
+    let damaged = || MigrateError::DamagedCursor { group };
     let digest = row
         .text(1)
         .about("bbs_copy_table")?

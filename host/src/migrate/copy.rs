@@ -15,6 +15,7 @@ use bbs_units::residue;
 use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use bbs_work::pauses;
 use bbs_work::progress::Counted;
+use bbs_work::throttle::Throttle;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::checksum::{self, Checksum, CopiedRows};
@@ -150,6 +151,47 @@ async fn copy_units(
     .await
 }
 
+/// The checksum of a group's originals as they are now: reads the rows of all units once more, as
+/// fast as it can, since clients wait.
+pub(super) async fn checksum_of_originals(
+    context: &Context,
+    job: &Arc<Job>,
+    group: usize,
+) -> Result<Checksum, MigrateError> {
+    let reader = BatchReader::of_rows(context.clone(), Arc::clone(job), group);
+    let worker = Arc::clone(job);
+    let unlimited = Arc::new(UnitBudget::of(None));
+    let mut sum = Checksum::default();
+    let pace = BatchPace {
+        throttle: Throttle::default(),
+        ..context.pace()
+    };
+    batches::run(
+        pace,
+        |found| read_batches(reader, unlimited, found),
+        move |mut batch: CopyBatch| {
+            batch.note_originals(&worker);
+            batch.read = None;
+            Ok(Worked::Done(batch))
+        },
+        |read| add_up_originals(read, &mut sum),
+    )
+    .await?;
+    Ok(sum)
+}
+
+/// A last stage that writes nothing.
+async fn add_up_originals(
+    mut read: WorkedBatches<CopyBatch>,
+    sum: &mut Checksum,
+) -> Result<(), MigrateError> {
+    while let Some(batch) = read.next().await {
+        sum.add(batch.originals());
+        read.written(batch.units());
+    }
+    Ok(())
+}
+
 /// The first stage. Returns whether everything was read; otherwise the budget is spent.
 async fn read_batches(
     mut reader: BatchReader,
@@ -179,6 +221,7 @@ fn transform_batch(
     group: usize,
     mut batch: CopyBatch,
 ) -> Result<Worked<CopyBatch, CopyBatch>, MigrateError> {
+    batch.note_originals(job);
     let Some(mut read) = batch.read.take() else {
         return Ok(Worked::Done(batch));
     };
@@ -337,6 +380,7 @@ async fn write_batch(
             checksum::add(&mut tx, plan, copied).await?;
         }
     }
+    checksum::add_originals(&mut tx, of.group, batch.originals()).await?;
     residue::store(&mut tx, &batch.transformed.residue).await?;
     quarantine::store(
         &mut tx,

@@ -397,6 +397,33 @@ async fn copy_is_resumed_only_by_the_next_holder_with_the_same_modules_and_versi
     }
 }
 
+/// Goal: a migration that is continued after Diego's BBS has served loses nothing that it wrote.
+/// Method: an instance changes that is in its copy already, with which no original is compared.
+#[tokio::test]
+async fn resumed_copy_fails_its_verification_after_another_program_has_written() {
+    const APPS: usize = 30;
+    let world = TestEngine::with_rows(APPS).await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let all_but_one = Some(2 * APPS as u64 - 1);
+    let part = run_partially(
+        &world.context,
+        &fence,
+        Intent::Up { wanted: 3 },
+        all_but_one,
+    );
+    assert!(matches!(part.await.unwrap(), RunOutcome::Partial(_)));
+    world
+        .execute("UPDATE actual_lrps SET state = 'CRASHED' WHERE guid = 'app-00000'")
+        .await;
+    let error = world.up(3).await.unwrap_err();
+    assert!(
+        matches!(&error, MigrateError::Verify { table, .. } if table == "actual_lrps"),
+        "{error}"
+    );
+    world.up(3).await.unwrap();
+    assert_eq!(world.rows("actual_lrps").await[0]["state"], "CRASHED");
+}
+
 #[tokio::test]
 async fn copy_begun_anew_removes_the_residue_of_the_first_one() {
     let small = Tuning {

@@ -17,9 +17,9 @@ use tokio::time::Instant;
 
 use super::catch_up::{self, Meanwhile};
 use super::changed_units;
-use super::checksum::{Checksum, written};
+use super::checksum::{self, Checksum, written};
 use super::plan::{Strategy, TablePlan};
-use super::{Context, Job, MigrateError, quarantine, state};
+use super::{Context, Job, MigrateError, copy, partial_run, quarantine, state};
 use crate::lock::fence::Fence;
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
@@ -35,6 +35,9 @@ pub(super) async fn verify(
     fence: &Fence,
     job: &Arc<Job>,
 ) -> Result<(), MigrateError> {
+    if job.is_resumed && !job.is_online {
+        verify_originals(context, job).await?;
+    }
     let mut reader = context.database.read().await?;
     let mut total = 0;
     for plan in copies(job) {
@@ -95,6 +98,32 @@ async fn snapshot(
         drop(tx);
         catch_up::catch_up(context, fence, job, Meanwhile::Call).await?;
     }
+}
+
+/// Checks, after an interruption, that the originals are what was copied: another program may have
+/// written to them meanwhile, such as Diego's BBS, which knows nothing of the copies. Rows that the
+/// database copies by itself are compared with their copies in any case.
+async fn verify_originals(context: &Context, job: &Arc<Job>) -> Result<(), MigrateError> {
+    let units = partial_run::counted(context, job).await?.total;
+    let phase = Some(Counted::Units.total(units));
+    context.progress.enter("verify", job.describe(), phase);
+    let read =
+        (0..job.lens.groups.len()).filter(|group| job.walks(*group) && job.visits_units(*group));
+    for group in read {
+        let originals = &job.lens.groups[group].sources;
+        if originals.is_empty() {
+            continue;
+        }
+        let now = copy::checksum_of_originals(context, job, group).await?;
+        if checksum::originals(&mut context.database.read().await?, group).await? != now {
+            return Err(MigrateError::Verify {
+                table: originals.join(", "),
+                problem: "another program has written to the original since a part was copied"
+                    .to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn mismatch(plan: &TablePlan, problem: String) -> MigrateError {

@@ -7,6 +7,7 @@ use bbs_lens::Residue;
 use bbs_units::{Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
 use bbs_work::pauses;
 
+use crate::migrate::checksum::{self, Checksum};
 use crate::migrate::quarantine::RefusedUnit;
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::{Context, Job, MigrateError};
@@ -36,12 +37,33 @@ pub(super) struct CopyBatch {
     pub(super) keys: Vec<UnitKey>,
     /// Its rows, until they are transformed. None if the database copies them by itself.
     pub(super) read: Option<ReadBatch>,
+    /// For each unit, the checksum of its rows as they were read. None where clients write
+    /// meanwhile, or the database copies rows by itself.
+    originals: Vec<Checksum>,
     pub(super) transformed: TransformedBatch,
 }
 
 impl CopyBatch {
     pub(super) fn units(&self) -> u64 {
         self.keys.len() as u64
+    }
+
+    /// Computes the checksums of the units that were read.
+    pub(super) fn note_originals(&mut self, job: &Job) {
+        if let Some(read) = self.read.as_ref().filter(|_| !job.is_online)
+            && self.originals.is_empty()
+        {
+            self.originals = checksum::of_units(&read.rows, &job.lens.source);
+            // A unit above the limit has no rows here.
+            self.originals.resize(self.keys.len(), Checksum::default());
+        }
+    }
+
+    /// The checksum of its units as they were read.
+    pub(super) fn originals(&self) -> Checksum {
+        let mut sum = Checksum::default();
+        self.originals.iter().for_each(|unit| sum.add(*unit));
+        sum
     }
 
     /// The batch without its rows, of which one was refused.
@@ -82,12 +104,14 @@ impl CopyBatch {
     fn divided_at(mut self, at: usize) -> [Self; 2] {
         assert!(0 < at && at < self.keys.len(), "either part has a unit");
         let keys = self.keys.split_off(at);
+        let originals = self.originals.split_off(at.min(self.originals.len()));
         let end = self.keys[at - 1].clone();
         let second = Self {
             after: Some(end.clone()),
             last: std::mem::replace(&mut self.last, end),
             keys,
             read: None,
+            originals,
             transformed: TransformedBatch::default(),
         };
         [self, second]
@@ -103,6 +127,9 @@ pub(super) struct BatchReader {
     after: Option<UnitKey>,
     /// The number of units that fill a batch, estimated from the last one.
     fitting: u64,
+    /// Whether only rows are read: no residue, and none of units above the limit, which are not
+    /// refused.
+    is_of_rows: bool,
 }
 
 impl BatchReader {
@@ -118,6 +145,16 @@ impl BatchReader {
             of,
             after,
             fitting: u64::MAX,
+            is_of_rows: false,
+        }
+    }
+
+    /// Reads the rows of a group from its beginning.
+    pub(super) fn of_rows(context: Context, job: Arc<Job>, group: usize) -> Self {
+        let pass = Pass::Stored;
+        Self {
+            is_of_rows: true,
+            ..Self::new(context, job, GroupPass { group, pass }, None)
         }
     }
 
@@ -163,6 +200,7 @@ impl BatchReader {
             last: found.last,
             keys: found.units,
             read,
+            originals: Vec::new(),
             transformed: TransformedBatch::default(),
         };
         let fitting = found.fitting;
@@ -226,13 +264,17 @@ impl BatchReader {
         found.fitting = context
             .tuning
             .units_that_fit(rows.units.len(), loaded.bytes);
-        let refused = RefusedUnit::all(job, group, loaded.oversized.into_iter().collect())?;
-        found.units = rows
-            .units
-            .iter()
-            .chain(refused.iter().map(|refused| &refused.key))
-            .cloned()
-            .collect();
+        let oversized: Vec<_> = loaded.oversized.into_iter().collect();
+        let above_limit = oversized.iter().map(|(key, _)| key);
+        found.units = rows.units.iter().chain(above_limit).cloned().collect();
+        if self.is_of_rows {
+            found.last = loaded.last;
+            return Ok(ReadBatch {
+                rows,
+                ..ReadBatch::default()
+            });
+        }
+        let refused = RefusedUnit::all(job, group, oversized)?;
         let mut read = ReadBatch {
             rows,
             left: Residue::default(),
