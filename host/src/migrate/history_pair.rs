@@ -59,17 +59,10 @@ impl HistoryPair {
         let ran = declared
             .ran
             .with_additions(at, &additions, context.manifests())?;
-        let turn = declared
-            .ran
-            .migrations()
-            .last_in_common(&declared.catalog.migrations());
-        let catalog = match ran.at(turn).filter(|_| !additions.is_empty()) {
-            Some(layout) => {
-                declared
-                    .catalog
-                    .with_layout(turn, layout.clone(), context.manifests())?
-            }
-            None => declared.catalog,
+        let catalog = if additions.is_empty() {
+            declared.catalog
+        } else {
+            with_additions_of(&ran, declared.catalog, context)?
         };
         Ok(Self { ran, catalog })
     }
@@ -114,6 +107,20 @@ impl HistoryPair {
     pub(super) fn have(&self, from: DataVersion, to: DataVersion) -> bool {
         self.ran.at(from).is_some() && self.catalog.at(to).is_some()
     }
+}
+
+/// A declared history with what the owner of the database has added to the tables of another, as of
+/// the last migration that both have.
+fn with_additions_of(
+    other: &LayoutHistory,
+    declared: LayoutHistory,
+    context: &Context,
+) -> Result<LayoutHistory, MigrateError> {
+    let turn = other.migrations().last_in_common(&declared.migrations());
+    Ok(match other.at(turn) {
+        Some(layout) => declared.with_layout(turn, layout.clone(), context.manifests())?,
+        None => declared,
+    })
 }
 
 /// The versions of the catalog.
@@ -182,8 +189,9 @@ impl HistoryPair {
                 catalog: now,
             });
         }
+        let declared = Self::after(context, &then)?.ran;
         Ok(Self {
-            ran: Self::after(context, &then)?.ran,
+            ran: with_additions_of(&now, declared, context)?,
             catalog: now,
         })
     }

@@ -11,7 +11,9 @@
 mod document;
 mod foreign;
 mod limit;
+mod put;
 mod put_back;
+mod reason;
 mod repair;
 mod settled;
 mod stopped;
@@ -20,12 +22,11 @@ mod unreadable;
 
 use std::collections::{BTreeMap, HashSet};
 
-use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, signed, upsert};
-use bbs_encryption::Keyring;
+use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, signed};
 use bbs_files::digest::digest_of;
 use bbs_lens::LensError;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_lens::layout::schema::Table;
 use bbs_units::{ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
@@ -39,8 +40,11 @@ use crate::lock::fence::Fence;
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
+use put::{put, put_content};
 pub use put_back::{Fate, retry};
-pub(super) use put_back::{give_back, groups_of, reason, with};
+pub(super) use put_back::{give_back, groups_of, with};
+use reason::reason_of_error;
+pub(super) use reason::reason_of_unit;
 pub(super) use repair::unit_of;
 pub use repair::{delete, export, import};
 pub use settled::WriteMode;
@@ -79,10 +83,6 @@ struct QuarantineContent {
     /// The parts of its content, each sealed.
     sealed: Vec<Vec<u8>>,
 }
-
-/// The longest part of a unit's content that is sealed and stored as one text: servers limit the
-/// size of a statement (16 MiB by default on MariaDB), not that of a unit.
-const PART_BYTES: usize = 1 << 20;
 
 /// A unit that cannot be transformed.
 #[derive(Debug)]
@@ -239,7 +239,7 @@ fn entry(
         direction: work.lens.direction,
         module: String::new(),
         digest: String::new(),
-        reason: chain(error),
+        reason: reason_of_error(error),
         rows: BTreeMap::new(),
         at_ns: now_ns,
         pending: true,
@@ -277,89 +277,6 @@ fn entry(
         }
     }
     entry
-}
-
-/// The message of an error with its sources.
-fn chain(error: &MigrateError) -> String {
-    let MigrateError::Record {
-        table,
-        column,
-        source,
-        ..
-    } = error
-    else {
-        return error.to_string();
-    };
-    format!("`{column}` of `{table}` does not open: {source}")
-}
-
-async fn put(
-    tx: &mut Transaction,
-    keyring: &Keyring,
-    layout: &Layout,
-    entry: &QuarantineEntry,
-    key: &UnitKey,
-    unit: &UnitBatch,
-) -> Result<(), MigrateError> {
-    put_content(
-        tx,
-        keyring,
-        entry,
-        key,
-        &unit::encode(unit, layout, keyring),
-    )
-    .await
-}
-
-async fn put_content(
-    tx: &mut Transaction,
-    keyring: &Keyring,
-    entry: &QuarantineEntry,
-    key: &UnitKey,
-    bytes: &[u8],
-) -> Result<(), MigrateError> {
-    let (first, rest) = bytes.split_at(bytes.len().min(PART_BYTES));
-    let sealed = |part: &[u8]| {
-        String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII")
-    };
-    let rows = serde_json::to_string(&entry.rows).expect("names and numbers");
-    let place = [
-        ("unit_digest", digest_of(entry.unit.as_bytes()).into()),
-        ("table_name", entry.table.as_str().into()),
-        ("from_version", signed(entry.from).into()),
-    ];
-    let values = [
-        ("unit", entry.unit.as_str().into()),
-        ("unit_key", key.to_text().into()),
-        ("to_version", signed(entry.to).into()),
-        ("version", signed(entry.version).into()),
-        ("direction", entry.direction.to_string().into()),
-        ("module", entry.module.as_str().into()),
-        ("digest", entry.digest.as_str().into()),
-        ("reason", entry.reason.as_str().into()),
-        ("row_counts", rows.into()),
-        ("at_ns", entry.at_ns.into()),
-        ("pending", entry.pending.into()),
-        ("sealed", sealed(first).into()),
-    ];
-    tx.execute(&upsert(QUARANTINE, place.clone(), values))
-        .await
-        .about(QUARANTINE)?;
-    let mut delete = Query::delete();
-    delete.from_table(QUARANTINE_PART).cond_where(of(entry));
-    tx.execute(&delete).await.about(QUARANTINE)?;
-    for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
-        let [digest, table, from] = place.clone();
-        let key = [digest, table, from, ("part", number.into())];
-        tx.execute(&upsert(
-            QUARANTINE_PART,
-            key,
-            [("sealed", sealed(part).into())],
-        ))
-        .await
-        .about(QUARANTINE)?;
-    }
-    Ok(())
 }
 
 const COLUMNS: [&str; 12] = [

@@ -142,7 +142,7 @@ async fn try_unit(
     let transformed = passage.all(&unit, &left.into());
     Ok(transformed
         .err()
-        .map(|(_, fault)| quarantine::reason(&fault)))
+        .map(|(_, fault)| quarantine::reason_of_unit(&fault)))
 }
 
 /// The arguments of the steps, which the migration has drawn before it began to copy.

@@ -254,6 +254,14 @@ pub(super) async fn wait_for_writers(tx: &mut Transaction) -> Result<(), Migrate
     Ok(())
 }
 
+/// Locks the version: waits for a migration that begins, and lets none begin before the transaction
+/// ends. In a Galera cluster, where a lock is one of a node, only for those that use the same node.
+pub(super) async fn lock_version(tx: &mut Transaction) -> Result<(), MigrateError> {
+    let lock = sql("UPDATE configurations SET value = value WHERE id = 'version'");
+    tx.execute(lock).await.about("configurations")?;
+    Ok(())
+}
+
 /// The phase of the unfinished migration.
 pub(super) async fn phase(tx: &mut Transaction) -> Result<Option<Phase>, MigrateError> {
     Ok(underway(tx).await?.map(|underway| underway.phase))

@@ -5,12 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use bbs::testing::database::sql;
 use bbs_files::digest::to_hex;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::harness::database::dump;
-use crate::harness::terminal;
+use crate::harness::database::{dump, on_each_server};
+use crate::harness::{PATIENCE, terminal};
 
 /// A database with one unit in quarantine, whose run info is damaged, at the newest version.
 struct Quarantined {
@@ -480,6 +481,32 @@ async fn deleted_unit_does_not_return(kind: Kind) {
             .iter()
             .all(|row| row["process_guid"] != unit)
     );
+}
+
+on_each_server!(quarantine_waits_for_a_migration_that_begins);
+/// Goal: what a command writes is in the tables before they are copied, or not at all. Method: the
+/// transaction that records the beginning of a migration is open when the command looks.
+async fn quarantine_waits_for_a_migration_that_begins(kind: Kind) {
+    let quarantined = Quarantined::new(kind).await;
+    let installation = quarantined.installation();
+    let database = installation.database.open_with_idle_limit(PATIENCE).await;
+    let mut beginning = database.write().await.unwrap();
+    for statement in [
+        "UPDATE configurations SET value = value WHERE id = 'version'",
+        "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
+         VALUES (1, 1, 2, false, '', 0, 'begun')",
+    ] {
+        beginning.execute(sql(statement)).await.unwrap();
+    }
+    let mut command =
+        installation.command(&["migrate", "quarantine", "delete", quarantined.unit()]);
+    let refused = tokio::task::spawn_blocking(move || command.output().unwrap());
+    installation.database.wait_for_lock_wait().await;
+    beginning.commit().await.unwrap();
+    database.close().await;
+    let refused = refused.await.unwrap();
+    assert!(!refused.status.success());
+    assert_contains(&stderr_of(&refused), &["a migration is under way"]);
 }
 
 on_each_database!(quarantine_of_an_unfinished_migration_is_not_changed);

@@ -4,16 +4,17 @@
 
 use std::sync::Arc;
 
-use bbs_database::{StatementResult, Transaction, bulk, is_unique_violation};
+use bbs_database::{Transaction, bulk, is_unique_violation};
 use bbs_encryption::Keyring;
+use bbs_lens::TableGroup;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::Transform;
-use bbs_lens::{LensError, TableGroup};
 use bbs_units::{Passage, RowLock, RowsError, UnitBatch, UnitKey, residue};
+use bbs_work::causes::with_causes;
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode};
-use super::{FOREIGN, QUARANTINE, QuarantineEntry, damaged, entries, kept, remove};
+use super::{FOREIGN, QuarantineEntry, damaged, entries, kept, reason_of_unit, remove};
 use crate::lock::fence::Fence;
 use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::plan::TablePlan;
@@ -26,7 +27,7 @@ use crate::migrate::{Context, MigrateError, Work, found};
 pub enum Fate {
     /// It is in its tables again.
     Returned,
-    /// The lens still cannot transform it.
+    /// The lens still cannot transform it, or the tables cannot hold it.
     Refused { reason: String },
     /// The tables have a unit of the same key, which stays.
     InTheWay { table: String },
@@ -161,13 +162,24 @@ async fn put_back(
         });
     }
     match try_put_back(context, fence, entry, current, mode).await {
-        Err(
-            fault @ (MigrateError::DamagedQuarantine { .. } | MigrateError::UnknownVersion { .. }),
-        ) => Ok(Fate::Refused {
-            reason: fault.to_string(),
+        Err(fault) if is_of_entry(&fault) => Ok(Fate::Refused {
+            reason: with_causes(&fault).to_string(),
         }),
         done => done,
     }
+}
+
+/// Whether the entry is at fault, or its way to the present version, and not the database.
+fn is_of_entry(fault: &MigrateError) -> bool {
+    !fault.ends_the_session()
+        && !matches!(
+            fault,
+            MigrateError::Sql { .. }
+                | MigrateError::Database(_)
+                | MigrateError::Fence(_)
+                | MigrateError::ReadBack(_)
+                | MigrateError::QuarantineUnderway
+        )
 }
 
 async fn try_put_back(
@@ -217,7 +229,7 @@ async fn try_put_back(
     };
     let transformed = match passage.all(&unit, &left.into()) {
         Ok(transformed) => transformed,
-        Err((_, fault)) => return refused(reason(&fault)),
+        Err((_, fault)) => return refused(reason_of_unit(&fault)),
     };
     let plans = work
         .plans
@@ -282,7 +294,7 @@ async fn insert_unit(
         }
         match bulk::insert(tx, name, table, &plan.stored(rows, keyring)).await {
             Err(fault) if is_unique_violation(&fault) => return Ok(Some(name.clone())),
-            done => done.about(QUARANTINE)?,
+            done => done.map_err(plan.failed())?,
         }
     }
     Ok(None)
@@ -316,16 +328,4 @@ pub(in crate::migrate) fn groups_of(
         return Err(damaged(&entry.unit));
     }
     Ok(groups)
-}
-
-/// The reason why a unit cannot be transformed, for its entry.
-pub(in crate::migrate) fn reason(fault: &RowsError) -> String {
-    match fault {
-        RowsError::Lens(fault) => match &**fault {
-            LensError::Unit { reason, .. } | LensError::Step { reason, .. } => reason.clone(),
-            LensError::Counterpart { .. } | LensError::Slow { .. } => fault.to_string(),
-        },
-        RowsError::Sealed { table, column, .. } => format!("`{column}` of `{table}` does not open"),
-        fault => fault.to_string(),
-    }
 }

@@ -9,6 +9,7 @@ use bbs_units::{RowLock, TableRows, UnitBatch, UnitKey, residue};
 
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
+use super::unit::UnitFlaw;
 use super::{
     FOREIGN, QuarantineContent, QuarantineEntry, damaged, entries, kept, put, remove, unit,
 };
@@ -53,7 +54,14 @@ impl QuarantineContent {
         keyring: &Keyring,
     ) -> Result<UnitBatch, MigrateError> {
         let bytes = self.opened(entry, keyring)?;
-        unit::decode(&bytes, self.key, layout, keyring).ok_or_else(|| damaged(&entry.unit))
+        unit::decode(&bytes, self.key, layout, keyring).map_err(|flaw| match flaw {
+            UnitFlaw::Damaged => damaged(&entry.unit),
+            UnitFlaw::NoValue { table, column } => MigrateError::NoValueInQuarantine {
+                unit: entry.unit.clone(),
+                table,
+                column,
+            },
+        })
     }
 }
 

@@ -32,6 +32,8 @@ impl SettledTransaction {
     /// A migration is under way, another host has raised the fence, or the database fails.
     pub(super) async fn begin(fence: &Fence) -> Result<Self, MigrateError> {
         let mut tx = fence.begin().await?;
+        // A serving host begins one when it is reloaded: what is written here would not be copied.
+        state::lock_version(&mut tx).await?;
         let underway = state::underway(&mut tx).await?;
         if underway.is_some_and(|underway| underway.phase != Phase::CleaningUp) {
             return Err(MigrateError::QuarantineUnderway);

@@ -46,9 +46,48 @@ pub(super) fn encode(unit: &UnitBatch, layout: &Layout, keyring: &Keyring) -> Ve
     bytes
 }
 
+/// Why an encoded unit is no unit of a layout.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum UnitFlaw {
+    Damaged,
+    /// A column of the layout for which it has no value.
+    NoValue {
+        table: String,
+        column: String,
+    },
+}
+
 /// Decodes what [`encode`] returned, if it was for this layout. Open values are sealed with the
-/// active key; the others are what they were.
+/// active key; the others are what they were. Since then, the owner of the database may have removed
+/// columns of their own, whose values are left out, or added some, which have their default.
 pub(super) fn decode(
+    bytes: &[u8],
+    key: UnitKey,
+    layout: &Layout,
+    keyring: &Keyring,
+) -> Result<UnitBatch, UnitFlaw> {
+    let mut unit = decode_stored(bytes, key, layout, keyring).ok_or(UnitFlaw::Damaged)?;
+    for (name, rows) in &mut unit.tables {
+        let count = rows.count();
+        for column in &layout.tables[name].columns {
+            if rows.columns.contains_key(&column.name) {
+                continue;
+            }
+            if !column.nullable && column.default.is_none() {
+                return Err(UnitFlaw::NoValue {
+                    table: name.clone(),
+                    column: column.name.clone(),
+                });
+            }
+            let filled = BatchColumn::repeated(column, column.default.as_ref(), count);
+            rows.columns.insert(column.name.clone(), filled);
+        }
+    }
+    Ok(unit)
+}
+
+/// The unit with those of its columns that the layout still has.
+fn decode_stored(
     bytes: &[u8],
     key: UnitKey,
     layout: &Layout,
@@ -66,14 +105,20 @@ pub(super) fn decode(
         let columns = integer(&mut rest)?;
         let mut found = BTreeMap::new();
         for _ in 0..columns {
-            let column = table.find_column(&text(&mut rest)?)?;
-            found.insert(
-                column.name.clone(),
-                decode_column(&mut rest, column, rows, keyring)?,
-            );
-        }
-        if found.len() != table.columns.len() {
-            return None;
+            let column_name = text(&mut rest)?;
+            if let Some(column) = table.find_column(&column_name) {
+                found.insert(
+                    column_name,
+                    decode_column(&mut rest, column, rows, keyring)?,
+                );
+            } else {
+                skip_column(&mut rest, rows)?;
+                tracing::warn!(
+                    table = name,
+                    column = column_name,
+                    "a unit in quarantine has a value for a column that the table does not have any more; it is left out"
+                );
+            }
         }
         let unit_offsets = vec![0, u32::try_from(rows).ok()?];
         unit.tables.insert(
@@ -109,6 +154,15 @@ fn decode_column(
         }
     }
     Some(BatchColumn::new(builder.finish(), column.sealing))
+}
+
+fn skip_column(rest: &mut &[u8], rows: usize) -> Option<()> {
+    for _ in 0..rows {
+        // Whether it is open, and the value.
+        next(rest)?;
+        next(rest)?;
+    }
+    Some(())
 }
 
 fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
@@ -199,7 +253,8 @@ mod tests {
             tables: [("things".to_owned(), rows)].into(),
         };
         let bytes = encode(&unit, &layout, &new);
-        let decode = |bytes: &[u8], layout| super::decode(bytes, UnitKey::text("u"), layout, &new);
+        let decode =
+            |bytes: &[u8], layout: &Layout| super::decode(bytes, UnitKey::text("u"), layout, &new);
 
         let again = decode(&bytes, &layout).unwrap();
         let was = &unit.tables["things"];
@@ -222,14 +277,36 @@ mod tests {
         assert_eq!(new.open(Sealing::Sealed, secret(1)).unwrap(), b"second");
         assert_eq!(secret(2), b"", "empty text stays empty");
 
-        assert!(
-            decode(&bytes[..bytes.len() - 1], &layout).is_none(),
-            "cut short"
-        );
-        assert!(
-            decode(&bytes, &Layout::default()).is_none(),
-            "another layout"
-        );
+        let mut changed = table().column(Column::integer("added").default(7));
+        changed.columns.retain(|column| column.name != "flag");
+        let of_changed = [("things".to_owned(), changed.clone())].into();
+        let again = decode(&bytes, &Layout { tables: of_changed }).unwrap();
+        let is = &again.tables["things"];
+        let names: Vec<_> = is.columns.keys().map(String::as_str).collect();
+        assert_eq!(names, ["added", "guid", "number", "secret"]);
+        let added = is.columns["added"].data.get(Encoding::Integer, 2);
+        assert_eq!(added, Value::Integer(7));
+        assert_eq!(is.columns["number"].data, was.columns["number"].data);
+        let required = changed.column(Column::integer("required"));
+        let of_required = [("things".to_owned(), required)].into();
+        let no_value = UnitFlaw::NoValue {
+            table: "things".into(),
+            column: "required".into(),
+        };
+        let flaw = decode(
+            &bytes,
+            &Layout {
+                tables: of_required,
+            },
+        )
+        .unwrap_err();
+        assert_eq!(flaw, no_value);
+
+        let damaged = |bytes: &[u8], layout: &Layout| decode(bytes, layout).unwrap_err();
+        let cut = &bytes[..bytes.len() - 1];
+        assert_eq!(damaged(cut, &layout), UnitFlaw::Damaged);
+        let other = Layout::default();
+        assert_eq!(damaged(&bytes, &other), UnitFlaw::Damaged);
     }
 
     proptest! {

@@ -215,6 +215,33 @@ async fn newer_unit_of_the_same_key_is_not_overwritten() {
 }
 
 #[tokio::test]
+async fn columns_that_the_owner_adds_and_removes_do_not_keep_a_unit_in_quarantine() {
+    let world = with_bad_units().await;
+    for column in ["removed", "kept"] {
+        world
+            .execute(&format!("ALTER TABLE desired_lrps ADD {column} TEXT"))
+            .await;
+        world
+            .execute(&format!("UPDATE desired_lrps SET {column} = guid"))
+            .await;
+    }
+    world.up(5).await.unwrap();
+    world
+        .execute("ALTER TABLE desired_lrps DROP COLUMN removed")
+        .await;
+    world
+        .execute("ALTER TABLE desired_lrps ADD added INTEGER DEFAULT 7")
+        .await;
+    let fates = retried(&world, Some(corrected())).await;
+    assert_eq!(fates[BAD[0]], Fate::Returned);
+    let back = format!(
+        "SELECT kept || added FROM desired_lrps WHERE guid = '{}'",
+        BAD[0]
+    );
+    assert_eq!(world.text(&back).await, "app-000037");
+}
+
+#[tokio::test]
 async fn residue_of_an_earlier_down_stays_with_a_quarantined_unit() {
     let world = TestEngine::with_rows(6).await.tuned(quarantining());
     world.up(5).await.unwrap();

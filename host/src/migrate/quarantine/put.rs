@@ -1,0 +1,110 @@
+//! The storing of entries, with their content in sealed parts.
+
+use bbs_database::{StatementResult, Transaction, refused_characters, signed, upsert};
+use bbs_encryption::Keyring;
+use bbs_files::digest::digest_of;
+use bbs_lens::layout::schema::{Layout, Sealing};
+use bbs_units::{UnitBatch, UnitKey};
+use sea_query::Query;
+
+use super::reason::ascii;
+use super::{FOREIGN, QUARANTINE, QUARANTINE_PART, QuarantineEntry, of, unit};
+use crate::migrate::MigrateError;
+
+/// The longest part of a unit's content that is sealed and stored as one text: servers limit the
+/// size of a statement (16 MiB by default on MariaDB), not that of a unit.
+const PART_BYTES: usize = 1 << 20;
+
+/// Stores a unit with its entry, in the place of an earlier one.
+pub(super) async fn put(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    layout: &Layout,
+    entry: &QuarantineEntry,
+    key: &UnitKey,
+    unit: &UnitBatch,
+) -> Result<(), MigrateError> {
+    put_content(
+        tx,
+        keyring,
+        entry,
+        key,
+        &unit::encode(unit, layout, keyring),
+    )
+    .await
+}
+
+/// Stores an entry. Where the database has no characters of its texts, these are escaped: the reason
+/// of a module, and the key of a record of another store.
+pub(super) async fn put_content(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    entry: &QuarantineEntry,
+    key: &UnitKey,
+    bytes: &[u8],
+) -> Result<(), MigrateError> {
+    match put_parts(tx, keyring, entry, key, bytes).await {
+        Err(MigrateError::Sql { source, .. }) if refused_characters(&source).is_some() => {
+            let mut entry = entry.clone();
+            entry.reason = ascii(&entry.reason);
+            let mut key = key.clone();
+            if entry.table == FOREIGN {
+                entry.unit = ascii(&entry.unit);
+                key = UnitKey::text(entry.unit.as_str());
+            }
+            put_parts(tx, keyring, &entry, &key, bytes).await
+        }
+        put => put,
+    }
+}
+
+async fn put_parts(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    entry: &QuarantineEntry,
+    key: &UnitKey,
+    bytes: &[u8],
+) -> Result<(), MigrateError> {
+    let (first, rest) = bytes.split_at(bytes.len().min(PART_BYTES));
+    let sealed = |part: &[u8]| {
+        String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII")
+    };
+    let rows = serde_json::to_string(&entry.rows).expect("names and numbers");
+    let place = [
+        ("unit_digest", digest_of(entry.unit.as_bytes()).into()),
+        ("table_name", entry.table.as_str().into()),
+        ("from_version", signed(entry.from).into()),
+    ];
+    let values = [
+        ("unit", entry.unit.as_str().into()),
+        ("unit_key", key.to_text().into()),
+        ("to_version", signed(entry.to).into()),
+        ("version", signed(entry.version).into()),
+        ("direction", entry.direction.to_string().into()),
+        ("module", entry.module.as_str().into()),
+        ("digest", entry.digest.as_str().into()),
+        ("reason", entry.reason.as_str().into()),
+        ("row_counts", rows.into()),
+        ("at_ns", entry.at_ns.into()),
+        ("pending", entry.pending.into()),
+        ("sealed", sealed(first).into()),
+    ];
+    tx.execute(&upsert(QUARANTINE, place.clone(), values))
+        .await
+        .about(QUARANTINE)?;
+    let mut delete = Query::delete();
+    delete.from_table(QUARANTINE_PART).cond_where(of(entry));
+    tx.execute(&delete).await.about(QUARANTINE)?;
+    for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
+        let [digest, table, from] = place.clone();
+        let key = [digest, table, from, ("part", number.into())];
+        tx.execute(&upsert(
+            QUARANTINE_PART,
+            key,
+            [("sealed", sealed(part).into())],
+        ))
+        .await
+        .about(QUARANTINE)?;
+    }
+    Ok(())
+}
