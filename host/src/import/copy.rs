@@ -19,6 +19,7 @@ use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
 
 use super::classify::{Class, Classified, Classifier};
+use super::error::RefusedRow;
 use super::fingerprint::{FingerprintBuilder, StoreFingerprint};
 use super::report::ImportReport;
 use super::rows::{ImportedRow, stored};
@@ -32,7 +33,9 @@ use crate::etcd::client::EtcdClient;
 use crate::etcd::record::RecordKind;
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
-use crate::migrate::{self, Context, ForeignRecord, IMPORT, IMPORT_RUN, MigrateError, fault};
+use crate::migrate::{
+    self, Context, ForeignRecord, IMPORT, IMPORT_RUN, MigrateError, RefusedUnits, fault,
+};
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
 /// Whatever the time that it takes: no client waits for the tables that an import fills.
@@ -263,11 +266,10 @@ impl Filler<'_> {
         Ok(found)
     }
 
-    /// Writes a batch in one transaction, or, if the database takes two of its keys for the same,
-    /// leaf by leaf.
+    /// Writes a batch in one transaction, or, if the database refuses a row of it, leaf by leaf.
     async fn write_batch(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
         match self.write_retrying(leaves).await {
-            Err(fault) if fault.is_unique_violation() => {
+            Err(fault) if fault.refused_row().is_some() => {
                 for leaf in leaves {
                     self.write_alone(leaf).await?;
                 }
@@ -278,21 +280,24 @@ impl Filler<'_> {
     }
 
     async fn write_alone(&mut self, leaf: &Classified) -> Result<(), ImportError> {
-        match self.write_retrying(std::slice::from_ref(leaf)).await {
-            Err(fault) if fault.is_unique_violation() => {
-                const SAME: &str =
-                    "the database does not distinguish its key from that of another record";
-                let mut outcome = BatchOutcome::default();
-                outcome.report.of(leaf.kind).seen += 1;
-                let mut tx = self.fence.begin().await?;
-                self.quarantine(&mut tx, leaf.kind, &leaf.leaf, SAME, &mut outcome)
-                    .await?;
-                tx.commit().await.about(IMPORT)?;
-                self.accept(outcome);
-                Ok(())
-            }
-            written => written,
+        let written = self.write_retrying(std::slice::from_ref(leaf)).await;
+        let refused = written.as_ref().err().and_then(ImportError::refused_row);
+        let Some(RefusedRow { flaw, is_of_key }) = refused else {
+            return written;
+        };
+        // No correction makes two keys different that the database compares as the same.
+        if !is_of_key && self.context.tuning.refused_units == RefusedUnits::Stop {
+            let key = leaf.leaf.key.clone();
+            return Err(ImportError::RefusedRow { key, flaw });
         }
+        let mut outcome = BatchOutcome::default();
+        outcome.report.of(leaf.kind).seen += 1;
+        let mut tx = self.fence.begin().await?;
+        self.quarantine(&mut tx, leaf.kind, &leaf.leaf, &flaw, &mut outcome)
+            .await?;
+        tx.commit().await.about(IMPORT)?;
+        self.accept(outcome);
+        Ok(())
     }
 
     async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {

@@ -1,12 +1,23 @@
 //! Why an import did not happen, and what to do about it.
 
-use bbs_database::{DatabaseError, SqlError, StatementError, is_transient, is_unique_violation};
+use bbs_database::{
+    DatabaseError, SqlError, StatementError, is_refused_row, is_transient, is_unique_violation,
+    refusal,
+};
 use bbs_lens::layout::manifest::DataVersion;
 
 use super::report::{ImportReport, LeftOut};
 use crate::etcd::client::EtcdError;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;
+
+/// A row that the database does not store.
+#[derive(Debug)]
+pub(super) struct RefusedRow {
+    pub(super) flaw: String,
+    /// Whether it takes the row's key for that of another one.
+    pub(super) is_of_key: bool,
+}
 
 /// Why an import did not happen or did not end.
 #[derive(Debug, thiserror::Error)]
@@ -54,6 +65,11 @@ pub enum ImportError {
         .first.iter().map(|LeftOut { key, reason }| format!("{key} ({reason})")).collect::<Vec<_>>().join(", ")
     )]
     Refused { count: u64, first: Vec<LeftOut> },
+    #[error(
+        "the database cannot store the record {key}: {flaw}; etcd was not changed. Correct or delete the record there, or leave it out \
+         with `on_unreadable` set to `quarantine`, then start again"
+    )]
+    RefusedRow { key: String, flaw: String },
     #[error(
         "the store has changed while it was imported, so a BBS still writes to it; etcd was not changed. Stop every BBS that uses \
          etcd, then start again"
@@ -139,8 +155,15 @@ impl ImportError {
         }
     }
 
-    pub(super) fn is_unique_violation(&self) -> bool {
-        matches!(self, Self::Sql { source, .. } if is_unique_violation(source))
+    /// The flaw of a row that the database refuses, if that is the error.
+    pub(super) fn refused_row(&self) -> Option<RefusedRow> {
+        match self {
+            Self::Sql { source, .. } if is_refused_row(source) => Some(RefusedRow {
+                flaw: refusal(source),
+                is_of_key: is_unique_violation(source),
+            }),
+            _ => None,
+        }
     }
 
     /// Whether etcd could not be reached, so that the mark may be set later.

@@ -31,9 +31,10 @@ use serde_json::json;
 
 use super::stores::{self, StoreLayout, encoded, sealed};
 use super::{fail, import, importing, served};
-use crate::harness::database::{Kind, on_each_database, texts};
+use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::Installation;
+use crate::harness::on_each::on_each_mysql;
 
 const SPLIT: StoreLayout = StoreLayout::Halves;
 
@@ -423,6 +424,42 @@ async fn keys_that_the_database_does_not_distinguish_are_quarantined(kind: Kind)
         quarantined,
         u64::from(kind.dialect() == Dialect::Mysql),
         "{report}"
+    );
+}
+
+on_each_mysql!(characters_that_a_column_does_not_have_leave_one_record_out);
+/// MySQL's `utf8`, as older Diego databases have it.
+async fn characters_that_a_column_does_not_have_leave_one_record_out(kind: Kind) {
+    let leaves = ["a", "b"].map(|guid| {
+        let mut task = stores::task(guid, 1, SPLIT);
+        if guid == "a" {
+            task.domain = "\u{1f600}".into();
+        }
+        (format!("/v1/task/{guid}"), encoded(&task))
+    });
+    let etcd = store(leaves).await;
+    let installation = importing(kind, &etcd);
+    let database = installation.database.open().await;
+    execute(&database, "ALTER DATABASE CHARACTER SET utf8mb3").await;
+    database.close().await;
+    let refused = fail(&installation, &["import", "etcd"]);
+    assert!(
+        refused.contains("cannot store the record /v1/task/a: ")
+            && refused.contains(" has characters that the character set"),
+        "{refused}"
+    );
+    let installation = installation.set("on_unreadable", "quarantine");
+    let report = import(&installation);
+    assert_eq!(
+        rows(&installation, "SELECT guid FROM tasks").await,
+        ["b"],
+        "{report}"
+    );
+    assert_eq!(report["kinds"]["task"]["quarantined"], 1, "{report}");
+    let reasons = rows(&installation, "SELECT reason FROM bbs_quarantine").await;
+    assert!(
+        reasons[0].contains(" has characters that the character set"),
+        "{reasons:?}"
     );
 }
 
