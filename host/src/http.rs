@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -42,7 +42,7 @@ use bbs_modules::translate::{ApiVersion, Verb};
 
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
 use crate::metrics::{Exposition, Measures, Metrics};
-use bodies::{BodyError, Memory, ReadBody};
+use bodies::{BodyError, Memory};
 use connections::{ConnectionHandle, OpenStream};
 use in_flight::GuardedBody;
 use peer::Peer;
@@ -51,6 +51,10 @@ use request::{Trace, VersionedPath};
 
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRACE_ID: &str = "x-vcap-request-id";
+/// Longest trace id, in bytes; a longer one counts as absent. The queues of subscribers have a copy
+/// for each change of a call, so that one of 60 KB would fill them with the removal of a large LRP.
+/// Cloud Foundry's router sends a UUID.
+const LONGEST_TRACE_ID: usize = 256;
 /// Response header: the version of the API that answered.
 const ANSWERED_VERSION: HeaderName = HeaderName::from_static(request::VERSION_HEADER);
 /// The method name in metrics for requests that reach no method.
@@ -121,6 +125,7 @@ async fn handle(State(state): State<ApiState>, request: Request) -> Response {
         .headers()
         .get(TRACE_ID)
         .and_then(|id| id.to_str().ok())
+        .filter(|id| id.len() <= LONGEST_TRACE_ID)
         .unwrap_or_default()
         .to_owned();
     let trace = Trace::of(&trace_id);
@@ -167,8 +172,14 @@ async fn respond(
         metrics,
         memory,
     } = state;
-    let api = gate.api().map_err(HttpError::NotServing)?;
-    let (version, target) = find(&api, &request)?;
+    let FoundMethod {
+        api,
+        version,
+        target,
+    } = match find(&gate, &request) {
+        Ok(found) => found,
+        Err(refusal) => return Err(refused(&memory, request, refusal).await),
+    };
     if NativeVersion::of(version).is_none() {
         let client = request
             .extensions()
@@ -194,20 +205,17 @@ async fn respond(
     }
     let abandoned = CancellationToken::new();
     let client = abandoned.clone().drop_guard();
-    let (answer, read) = match body {
-        Ok(read) => {
-            let counted = memory.for_call(&read.bytes).await?;
+    let answer = match body {
+        Ok(body) => {
+            let counted = memory.for_call(&body).await?;
             let request = api::Request {
-                body: read.bytes.clone(),
+                body,
                 trace_id,
                 abandoned,
             };
-            (
-                run_detached(api, target, request, counted).await?,
-                Some(read),
-            )
+            run_detached(api, target, request, counted).await?
         }
-        Err(BodyError::Interrupted(_)) => (api.interrupted_body(), None),
+        Err(BodyError::Interrupted(_)) => api.interrupted_body(),
         Err(rejected) => return Err(rejected.into()),
     };
     let response = Response::builder()
@@ -216,11 +224,7 @@ async fn respond(
         .extension(route);
     let body = match answer {
         Answer::Whole(answer) => Body::from(answer),
-        // Each page reads the request again.
-        Answer::Pages(pages) => Body::new(GuardedBody {
-            body: body::streamed(pages, gate, client),
-            guard: read,
-        }),
+        Answer::Pages(pages) => body::streamed(pages, gate, client),
         Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
         Answer::Busy => return Err(HttpError::Busy),
     };
@@ -232,7 +236,7 @@ async fn respond(
 fn subscribe(
     api: &Api,
     stream: StreamTarget,
-    body: Result<ReadBody, BodyError>,
+    body: Result<Bytes, BodyError>,
     metrics: &Metrics,
     open: Option<OpenStream>,
 ) -> Result<Response, HttpError> {
@@ -242,13 +246,21 @@ fn subscribe(
     })?;
     let route = stream.name().to_owned();
     let events = api
-        .subscribe(stream, &body.bytes)
+        .subscribe(stream, &body)
         .map_err(|reason| HttpError::NoEventStream(Box::new(reason)))?;
     Ok(stream::response(events, route, metrics.clone(), open))
 }
 
-/// The method of a request, and the version that has it.
-fn find(api: &Api, request: &Request) -> Result<(ApiVersion, CallTarget), HttpError> {
+/// The method of a request.
+struct FoundMethod {
+    api: Arc<Api>,
+    /// The version that has it.
+    version: ApiVersion,
+    target: CallTarget,
+}
+
+fn find(gate: &Gate, request: &Request) -> Result<FoundMethod, HttpError> {
+    let api = gate.api().map_err(HttpError::NotServing)?;
     let VersionedPath { version, path } = VersionedPath::of(request)?;
     if let Some(version) = version.filter(|version| !api.served().contains(version)) {
         return Err(HttpError::NotAcceptable {
@@ -260,18 +272,32 @@ fn find(api: &Api, request: &Request) -> Result<(ApiVersion, CallTarget), HttpEr
     let verb = Verb::ALL
         .into_iter()
         .find(|verb| verb.name() == request.method().as_str());
-    verb.and_then(target).ok_or_else(|| {
-        let allowed: Vec<_> = Verb::ALL
-            .into_iter()
-            .filter(|verb| target(*verb).is_some())
-            .map(Verb::name)
-            .collect();
-        if allowed.is_empty() {
-            HttpError::NotFound
-        } else {
-            HttpError::WrongVerb { allowed }
-        }
+    if let Some((version, target)) = verb.and_then(target) {
+        return Ok(FoundMethod {
+            api,
+            version,
+            target,
+        });
+    }
+    let allowed: Vec<_> = Verb::ALL
+        .into_iter()
+        .filter(|verb| target(*verb).is_some())
+        .map(Verb::name)
+        .collect();
+    Err(if allowed.is_empty() {
+        HttpError::NotFound
+    } else {
+        HttpError::WrongVerb { allowed }
     })
+}
+
+/// Reads the body of a request that is refused, so that the client reads the answer.
+async fn refused(memory: &Memory, request: Request, refusal: HttpError) -> HttpError {
+    // With `Expect`, a client sends no body before the answer.
+    if !request.headers().contains_key(header::EXPECT) {
+        memory.discard_refused(request.into_body()).await;
+    }
+    refusal
 }
 
 /// Runs the call in a task of its own: a client that disconnects does not cancel a change half way.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_modules::translate::TranslateError;
+use bytes::Bytes;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::run::{Extent, Run, RunError, or_abandoned};
@@ -24,8 +25,8 @@ const LONGEST_LIST: Duration = Duration::from_secs(60);
 /// Longest wait of a list of several pages for others to end. Shorter than the time after which
 /// Diego's clients give up.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Longest wait for the client to take a page. Shorter than the time after which the database ends
-/// an idle transaction.
+/// Longest time between two pages, in which the client takes one and the next waits for a permit.
+/// Shorter than half of the default `lock_ttl`, after which the database ends an idle transaction.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// The factor by which a page becomes smaller if it exceeds the limits of a translator, down to a
@@ -48,6 +49,8 @@ pub struct Pages {
     permit: Option<KeptReader>,
     /// When the transaction has to end.
     until: Instant,
+    /// The latest time at which the next page begins.
+    idle_until: Instant,
     /// Partition keys on the next page. Fewer than usual where records are too large for a
     /// translator.
     units: u32,
@@ -73,6 +76,7 @@ impl Pages {
             reader: None,
             permit: None,
             until: Instant::now() + LONGEST_LIST,
+            idle_until: Instant::now() + LONGEST_PAUSE,
         };
         let mut first = pages.read(None).await;
         if pages.state != PageState::Done {
@@ -121,7 +125,7 @@ impl Pages {
         tokio::select! {
             biased;
             taken = &mut client => return taken,
-            () = sleep_until(self.until.min(Instant::now() + LONGEST_PAUSE)) => {}
+            () = sleep_until(self.until.min(self.idle_until)) => {}
         }
         self.end_transaction();
         client.await
@@ -132,6 +136,7 @@ impl Pages {
         loop {
             let extent = Extent::Page {
                 reader: self.reader.take(),
+                idle_until: self.idle_until,
                 after: after.clone(),
                 units: self.units,
             };
@@ -139,18 +144,20 @@ impl Pages {
                 answer,
                 reader,
                 next,
-                is_page_read,
+                has_one_key,
             } = self
                 .api
                 .run(self.target.clone(), &self.request, extent)
                 .await;
             self.reader = reader;
+            self.idle_until = Instant::now() + LONGEST_PAUSE;
             let (data, error) = match answer {
                 Err(RunError::Translate(fault)) if fault.exceeds_limits && self.units > 1 => {
                     self.units = (self.units / SMALLER).max(1);
                     continue;
                 }
-                Err(RunError::Translate(fault)) if fault.exceeds_limits && is_page_read => {
+                // A page of one unit has more keys where a second list goes on beyond the first.
+                Err(RunError::Translate(fault)) if fault.exceeds_limits && has_one_key => {
                     self.api.service.store().leave_out(next.as_deref(), &fault);
                     (Vec::new(), None)
                 }
@@ -169,9 +176,11 @@ impl Pages {
         }
     }
 
+    /// Gives back what other lists and calls need: this one reads no further page.
     fn end_transaction(&mut self) {
         self.reader = None;
         self.permit = None;
+        self.request.body = Bytes::new();
     }
 }
 

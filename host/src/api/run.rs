@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use bbs_modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{CallTarget, TranslatorChain};
 use super::handlers::{self, HandlerCall};
 use super::{Api, NotHeld, Request};
 use crate::domain::Page;
-use crate::store::{Key, Reader, StoreError};
+use crate::store::{Key, Reader};
 
 /// Longest wait for a permit. Below the time after which Diego's clients give up.
 const WAIT: Duration = Duration::from_secs(5);
@@ -29,14 +29,33 @@ const LARGE_RUNS: usize = 2;
 
 /// The part of a list that one run of the chain answers.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one for each run, and moved once"
+)]
 pub(super) enum Extent {
     Whole,
-    /// `reader` is that of the page before.
+    /// `reader` is that of the page before; its transaction may be idle up to `idle_until`.
     Page {
         reader: Option<Reader>,
+        idle_until: Instant,
         after: Option<Key>,
         units: u32,
     },
+}
+
+impl Extent {
+    /// The end of the time for which the transaction of the page before may be idle.
+    fn idle_until(&self) -> Option<Instant> {
+        match self {
+            Self::Page {
+                reader: Some(_),
+                idle_until,
+                ..
+            } => Some(*idle_until),
+            Self::Page { reader: None, .. } | Self::Whole => None,
+        }
+    }
 }
 
 /// The result of one run.
@@ -46,8 +65,9 @@ pub(super) struct Run {
     pub(super) reader: Option<Reader>,
     /// The key after which the next page starts; `None` after the last page.
     pub(super) next: Option<Key>,
-    /// Whether the end of the page is known, so that `next` is valid although there is no answer.
-    pub(super) is_page_read: bool,
+    /// Whether the page has a single key and its end is known, so that `next` is valid although
+    /// there is no answer.
+    pub(super) has_one_key: bool,
 }
 
 /// Why a run has no answer.
@@ -170,53 +190,63 @@ impl Api {
             answer,
             reader: None,
             next: None,
-            is_page_read: false,
+            has_one_key: false,
         };
         // Before the first page, which holds a connection: a run that waits for its permit must not
         // hold what others may need.
-        let _permit = match &target {
-            CallTarget::Native { .. } | CallTarget::Stream(_) => None,
-            CallTarget::Translated { step, .. } => {
-                match self.permits.acquire(self.chain.rank(*step), request).await {
-                    Ok(permit) => Some(permit),
-                    Err(error) => return failed(Err(error)),
-                }
-            }
+        let idle_until = extent.idle_until();
+        let _permit = match self.permit(&target, request, idle_until).await {
+            Ok(permit) => permit,
+            Err(error) => return failed(Err(error)),
         };
         let mut page = match extent {
             Extent::Whole => None,
             Extent::Page {
-                reader: Some(reader),
+                reader,
                 after,
                 units,
-            } => Some(Page::of(reader, after, units)),
-            Extent::Page {
-                reader: None,
-                after,
-                units,
-            } => match self.reader_of(&target).await {
-                Ok(reader) => Some(Page::of(reader, after, units)),
-                Err(error) => return failed(Ok(handlers::failed(&self.service, &error.into()))),
-            },
+                ..
+            } => {
+                let page = Page::of(reader, after, units);
+                let mut page = if matches!(target, CallTarget::Translated { .. }) {
+                    page.lasting()
+                } else {
+                    page
+                };
+                if let Err(error) = page.ready(self.service.store()).await {
+                    return failed(Ok(handlers::failed(&self.service, &error.into())));
+                }
+                Some(page)
+            }
         };
         let answer = self.run_chain(target, request, &mut page).await;
-        let is_page_read = page.as_ref().is_some_and(Page::is_read);
+        let has_one_key = page.as_ref().is_some_and(Page::has_one_key);
         let next = page.as_ref().and_then(Page::next);
         Run {
             answer,
             reader: page.and_then(Page::into_reader),
             next,
-            is_page_read,
+            has_one_key,
         }
     }
 
-    /// The transaction of a page.
-    async fn reader_of(&self, target: &CallTarget) -> Result<Reader, StoreError> {
-        let store = self.service.store();
-        match target {
-            CallTarget::Native { .. } | CallTarget::Stream(_) => store.reader().await,
-            CallTarget::Translated { .. } => store.lasting_reader().await,
-        }
+    /// Waits for the permit of a run, if its target needs one; up to `idle_until` if a transaction
+    /// waits with it.
+    async fn permit(
+        &self,
+        target: &CallTarget,
+        request: &Request,
+        idle_until: Option<Instant>,
+    ) -> Result<Option<RunPermit<'_>>, RunError> {
+        let CallTarget::Translated { step, .. } = target else {
+            return Ok(None);
+        };
+        let permit = self.permits.acquire(self.chain.rank(*step), request);
+        let permit = match idle_until {
+            Some(end) => timeout_at(end, permit).await.unwrap_or(Err(RunError::Busy)),
+            None => permit.await,
+        };
+        permit.map(Some)
     }
 
     async fn run_chain(

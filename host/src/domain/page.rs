@@ -4,16 +4,67 @@
 //! The first list that is read from the page fixes its last key; later lists see the same keys in
 //! the same state. So a translator can join two lists without missing half of a pair.
 
+use bbs_model::actual_lrp::ActualLrp;
+use bbs_model::convergence::DesiredInstances;
+use bbs_model::desired_lrp::{DesiredLrp, RoutingInfo, SchedulingInfo};
+use bbs_model::task::Task;
+
 use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 
 /// A range of partition keys and its read transaction.
 #[derive(Debug)]
 pub struct Page {
-    /// Absent between [`Page::give_back`] and [`Page::ready`].
+    /// Absent before [`Page::ready`], and after [`Page::give_back`].
     reader: Option<Reader>,
+    /// Whether its readers are those of [`Store::lasting_reader`].
+    lasts: bool,
     after: Option<Key>,
     end: PageBound,
     units: u32,
+    /// The key of the first record of the lists.
+    first_key: Option<Key>,
+    has_several_keys: bool,
+}
+
+/// A record that is listed in pages.
+pub(super) trait PagedRecord {
+    fn partition_key(&self) -> &[u8];
+}
+
+impl PagedRecord for DesiredLrp {
+    fn partition_key(&self) -> &[u8] {
+        &self.scheduling.process_guid
+    }
+}
+
+impl PagedRecord for SchedulingInfo {
+    fn partition_key(&self) -> &[u8] {
+        &self.process_guid
+    }
+}
+
+impl PagedRecord for RoutingInfo {
+    fn partition_key(&self) -> &[u8] {
+        &self.process_guid
+    }
+}
+
+impl PagedRecord for DesiredInstances {
+    fn partition_key(&self) -> &[u8] {
+        &self.process_guid
+    }
+}
+
+impl PagedRecord for ActualLrp {
+    fn partition_key(&self) -> &[u8] {
+        &self.process_guid
+    }
+}
+
+impl PagedRecord for Task {
+    fn partition_key(&self) -> &[u8] {
+        &self.guid
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -30,16 +81,29 @@ impl Page {
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn begin(store: &Store, after: Option<Key>, units: u32) -> Result<Self, StoreError> {
-        Ok(Self::of(store.reader().await?, after, units))
+        Ok(Self::of(Some(store.reader().await?), after, units))
     }
 
-    /// A page that is read in the transaction of an earlier one.
-    pub fn of(reader: Reader, after: Option<Key>, units: u32) -> Self {
+    /// A page that is read in the transaction of an earlier one. If there is none,
+    /// [`ready`](Self::ready) begins it.
+    pub fn of(reader: Option<Reader>, after: Option<Key>, units: u32) -> Self {
         Self {
-            reader: Some(reader),
+            reader,
+            lasts: false,
             after,
             end: PageBound::Open,
             units,
+            first_key: None,
+            has_several_keys: false,
+        }
+    }
+
+    /// Marks the page as one that stays open while translators run. `reader`, if there is one, is
+    /// that of [`Store::lasting_reader`].
+    pub fn lasting(self) -> Self {
+        Self {
+            lasts: true,
+            ..self
         }
     }
 
@@ -49,10 +113,8 @@ impl Page {
     /// The read transaction cannot be opened.
     pub async fn whole(store: &Store) -> Result<Self, StoreError> {
         Ok(Self {
-            reader: Some(store.reader().await?),
-            after: None,
             end: PageBound::Fixed(None),
-            units: 0,
+            ..Self::begin(store, None, 0).await?
         })
     }
 
@@ -62,13 +124,18 @@ impl Page {
         self.reader = None;
     }
 
-    /// Begins a transaction, if it was given back.
+    /// Begins a transaction, if there is none.
     ///
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn ready(&mut self, store: &Store) -> Result<(), StoreError> {
         if self.reader.is_none() {
-            self.reader = Some(store.reader().await?);
+            let reader = if self.lasts {
+                store.lasting_reader().await?
+            } else {
+                store.reader().await?
+            };
+            self.reader = Some(reader);
         }
         Ok(())
     }
@@ -81,7 +148,7 @@ impl Page {
     /// Its transaction, also for reads that are not lists and must see the same state.
     ///
     /// # Panics
-    /// If it was given back.
+    /// If it has none.
     pub fn reader(&mut self) -> &mut Reader {
         self.reader
             .as_mut()
@@ -91,6 +158,11 @@ impl Page {
     /// Whether its end is known: a list of it was read.
     pub fn is_read(&self) -> bool {
         self.end != PageBound::Open
+    }
+
+    /// Whether its end is known, and the records of all its lists have the same key.
+    pub fn has_one_key(&self) -> bool {
+        self.is_read() && !self.has_several_keys
     }
 
     /// The key after which the next page starts; `None` after the last page.
@@ -119,12 +191,17 @@ impl Page {
     }
 
     /// The records of a list that was read in this page's range. Fixes the end of the page.
-    pub(super) fn records<T>(&mut self, listed: Listed<T>) -> Vec<T> {
+    pub(super) fn records<T: PagedRecord>(&mut self, listed: Listed<T>) -> Vec<T> {
         debug_assert!(
             listed.last.is_none() || listed.last != self.after,
             "a page ends after the key at which it begins"
         );
         self.end = PageBound::Fixed(listed.last);
+        for record in &listed.records {
+            let key = record.partition_key();
+            let first_key = self.first_key.get_or_insert_with(|| key.to_vec());
+            self.has_several_keys |= first_key.as_slice() != key;
+        }
         listed.records
     }
 

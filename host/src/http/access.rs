@@ -13,6 +13,7 @@ use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
+use bbs_work::log_sampling::LineLimit;
 use serde_json::{Map, Value};
 
 use super::in_flight::GuardedBody;
@@ -24,6 +25,7 @@ use crate::logs::writer::LineWriter;
 
 /// Diego's name of the access log, whatever the host itself is called.
 const SOURCE: &str = "bbs-access";
+const REPORTS_PER_MINUTE: u32 = 1;
 
 /// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -38,7 +40,11 @@ pub struct AccessLogError {
 
 /// The access log file, opened for appending.
 #[derive(Debug, Clone)]
-pub struct AccessLog(LineWriter);
+pub struct AccessLog {
+    lines: LineWriter,
+    /// The limit of reports about lines that are not in the file.
+    reports: Arc<LineLimit>,
+}
 
 impl AccessLog {
     /// Opens or creates the file.
@@ -51,12 +57,15 @@ impl AccessLog {
             path: path.to_owned(),
             source,
         })?;
-        Ok(Self(LineWriter::start("access log", file)))
+        Ok(Self {
+            lines: LineWriter::start("access log", file),
+            reports: Arc::new(LineLimit::new(1, REPORTS_PER_MINUTE)),
+        })
     }
 
     /// Blocks until the lines written so far are in the file.
     pub fn flush(&self) {
-        self.0.flush();
+        self.lines.flush();
     }
 
     fn write(&self, message: &str, data: Map<String, Value>) {
@@ -67,7 +76,15 @@ impl AccessLog {
             severity: Severity::Info,
             data,
         };
-        self.0.line(line.render(TimeFormat::UnixEpoch));
+        self.lines.line(line.render(TimeFormat::UnixEpoch));
+        if self.lines.has_left_out() && self.reports.admit().is_some() {
+            let left_out = self.lines.take_left_out();
+            tracing::warn!(
+                name: "access-log.lines-left-out",
+                left_out,
+                "lines are missing from the access log: its disk is full, or too slow for the requests"
+            );
+        }
     }
 }
 

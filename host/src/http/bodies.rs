@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::body::{Body, Bytes, HttpBody};
 use bbs_work::log_sampling::LineLimit;
 use bytes::BytesMut;
-use http_body_util::BodyExt;
+use http_body_util::{BodyExt, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
@@ -26,6 +26,8 @@ const SMALL_CALLS_KIB: usize = 48 << 10;
 const SMALL_CALL_KIB: u32 = 1 << 10;
 /// Log lines about rejected requests, at once and then each minute.
 const REJECTED_LINES: u32 = 10;
+/// Bytes of the body of a refused request that are read, as many as Go's servers read.
+const LARGEST_REFUSED: u64 = 256 << 10;
 /// Copies of a body that a call makes at once: message, record, row, sealed text, statement.
 const COPIES: usize = 6;
 
@@ -74,23 +76,24 @@ pub(super) enum BodyError {
     Interrupted(axum::Error),
 }
 
-/// A complete body, counted until it is dropped.
-#[derive(Debug)]
-pub(super) struct ReadBody {
-    pub(super) bytes: Bytes,
-    #[expect(dead_code, reason = "held for its destructor")]
-    counted: Option<OwnedSemaphorePermit>,
+/// A complete body whose memory is counted.
+struct CountedBytes {
+    bytes: Bytes,
+    _counted: OwnedSemaphorePermit,
+}
+
+impl AsRef<[u8]> for CountedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 impl Memory {
     /// Reads a body of at most `largest` bytes. One whose announced size is too large is rejected
-    /// before its first byte.
-    pub(super) async fn read(&self, mut body: Body, largest: usize) -> Result<ReadBody, BodyError> {
+    /// before its first byte. Its memory is counted until the last copy of the bytes is dropped.
+    pub(super) async fn read(&self, mut body: Body, largest: usize) -> Result<Bytes, BodyError> {
         if body.is_end_stream() {
-            return Ok(ReadBody {
-                bytes: Bytes::new(),
-                counted: None,
-            });
+            return Ok(Bytes::new());
         }
         if body.size_hint().lower() > largest as u64 {
             return Err(BodyError::TooLarge { largest });
@@ -106,10 +109,7 @@ impl Memory {
             .await
             .unwrap_or(Err(BodyError::Slow))
         {
-            Ok(()) => Ok(ReadBody {
-                bytes: reading.bytes(),
-                counted: reading.counted,
-            }),
+            Ok(()) => Ok(reading.counted_bytes()),
             Err(BodyError::Busy) => {
                 drop(reading);
                 self.discard(body).await;
@@ -124,6 +124,15 @@ impl Memory {
     async fn discard(&self, mut body: Body) {
         let rest = async { while let Some(Ok(_)) = body.frame().await {} };
         let _ = timeout(LONGEST_MEMORY_WAIT, rest).await;
+    }
+
+    /// Reads the body of a request that is refused whatever it says. With unread bytes the system
+    /// resets the connection, and the client may lose the answer. A large one is not worth it.
+    pub(super) async fn discard_refused(&self, body: Body) {
+        if body.size_hint().lower() <= LARGEST_REFUSED {
+            let body = Body::new(Limited::new(body, LARGEST_REFUSED as usize));
+            self.discard(body).await;
+        }
     }
 
     /// Waits until there is memory for a call with this body.
@@ -217,11 +226,18 @@ impl Reading<'_> {
         Ok(())
     }
 
-    fn bytes(&mut self) -> Bytes {
-        if self.rest.is_empty() {
-            std::mem::take(&mut self.first)
+    fn counted_bytes(mut self) -> Bytes {
+        let bytes = if self.rest.is_empty() {
+            self.first
         } else {
             self.rest.split().freeze()
+        };
+        match self.counted {
+            Some(counted) => Bytes::from_owner(CountedBytes {
+                bytes,
+                _counted: counted,
+            }),
+            None => bytes,
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Asynchronous output of lines to a file or a pipe, from a thread of its own, so that a slow disk
 //! or a reader that has stopped never blocks the API. Owns the queue, which is bounded: lines that
-//! find it full are dropped and counted.
+//! find it full, and those that the output refuses, are dropped and counted.
 
 use std::io::Write;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
 
@@ -27,7 +27,15 @@ enum Item {
 #[derive(Debug, Clone)]
 pub struct LineWriter {
     queue: SyncSender<Item>,
-    left_out: Arc<AtomicU64>,
+    lost: Arc<LostLines>,
+}
+
+/// Lines that were dropped.
+#[derive(Debug, Default)]
+struct LostLines {
+    count: AtomicU64,
+    /// Whether the output refused the last ones.
+    is_refusing: AtomicBool,
 }
 
 impl LineWriter {
@@ -37,26 +45,35 @@ impl LineWriter {
     /// If the thread cannot be started.
     pub fn start(name: &str, to: impl Write + Send + 'static) -> Self {
         let (queue, items) = sync_channel(QUEUE);
+        let lost = Arc::<LostLines>::default();
+        let refused = Arc::clone(&lost);
         let thread = std::thread::Builder::new().name(name.to_owned());
         thread
-            .spawn(move || write(&items, to))
+            .spawn(move || write(&items, to, &refused))
             .expect("a process that starts has room for a thread");
-        Self {
-            queue,
-            left_out: Arc::default(),
-        }
+        Self { queue, lost }
     }
 
     /// Queues a line, which includes its newline. Never blocks.
     pub fn line(&self, line: String) {
         if self.queue.try_send(Item::Line(line)).is_err() {
-            self.left_out.fetch_add(1, Ordering::Relaxed);
+            self.lost.count.fetch_add(1, Ordering::Relaxed);
         }
+    }
+
+    /// Whether lines were dropped since the last call of [`take_left_out`](Self::take_left_out).
+    pub fn has_left_out(&self) -> bool {
+        self.lost.count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Whether the output refuses lines, so that a report in it would be lost, too.
+    pub fn is_refusing(&self) -> bool {
+        self.lost.is_refusing.load(Ordering::Relaxed)
     }
 
     /// Returns how many lines were dropped since the last call.
     pub fn take_left_out(&self) -> u64 {
-        self.left_out.swap(0, Ordering::Relaxed)
+        self.lost.count.swap(0, Ordering::Relaxed)
     }
 
     /// Waits until all queued lines are written, for up to 5 s.
@@ -82,12 +99,20 @@ impl LineWriter {
     }
 }
 
-/// Writes until every sender is gone. Write errors are ignored: there is no other output to report
-/// them to.
-fn write(items: &Receiver<Item>, mut to: impl Write) {
+/// Writes until every sender is gone. Lines that the output does not take, such as a full disk, are
+/// dropped and counted.
+fn write(items: &Receiver<Item>, mut to: impl Write, lost: &LostLines) {
     let mut buffer = Vec::new();
     let mut put = |buffer: &mut Vec<u8>| {
-        let _ = to.write_all(buffer).and_then(|()| to.flush());
+        if buffer.is_empty() {
+            return;
+        }
+        let is_refused = to.write_all(buffer).and_then(|()| to.flush()).is_err();
+        if is_refused {
+            let lines = buffer.iter().filter(|byte| **byte == b'\n').count();
+            lost.count.fetch_add(lines as u64, Ordering::Relaxed);
+        }
+        lost.is_refusing.store(is_refused, Ordering::Relaxed);
         buffer.clear();
     };
     loop {
@@ -146,6 +171,17 @@ mod tests {
             String::from_utf8(place.0.lock().unwrap().clone()).unwrap(),
             expected
         );
+    }
+
+    #[test]
+    fn lines_that_the_output_refuses_are_counted() {
+        let full: &'static mut [u8] = &mut [];
+        let writer = LineWriter::start("test", full);
+        (0..3).for_each(|_| writer.line("x\n".to_owned()));
+        writer.flush();
+        assert!(writer.has_left_out() && writer.is_refusing());
+        assert_eq!(writer.take_left_out(), 3);
+        assert!(!writer.has_left_out());
     }
 
     #[test]

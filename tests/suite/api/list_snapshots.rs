@@ -1,5 +1,7 @@
 //! Lists of several pages are of one moment, and keep it for a limited time.
 
+mod translated;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

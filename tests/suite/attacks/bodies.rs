@@ -60,6 +60,52 @@ async fn post(address: SocketAddr, path: &str, body: &[u8]) -> String {
     String::from_utf8_lossy(&answer).into_owned()
 }
 
+/// Goal: a refusal reaches a client that is still sending, as one of Go's servers does. Method: the
+/// body follows its head in two parts, on a connection that then has another request.
+#[tokio::test(flavor = "multi_thread")]
+async fn refusal_is_answered_after_the_body_and_leaves_the_connection_usable() {
+    const LENGTH: usize = 200 << 10;
+    let (_installation, host) = serve();
+    let mut connection = TcpStream::connect(host.address)
+        .await
+        .expect("the host accepts");
+    for (path, refusal) in [
+        ("/v1/no/such/method", "HTTP/1.1 404 "),
+        ("/v9.9/ping", "HTTP/1.1 406 "),
+        ("/v1/ping", "HTTP/1.1 200 "),
+    ] {
+        let head = format!("POST {path} HTTP/1.1\r\nHost: x\r\nContent-Length: {LENGTH}\r\n\r\n");
+        connection.write_all(head.as_bytes()).await.expect("a head");
+        for _ in 0..2 {
+            tokio::task::yield_now().await;
+            let part = [0; LENGTH / 2];
+            connection.write_all(&part).await.expect("a part");
+        }
+        let answer = next_answer(&mut connection).await;
+        assert!(answer.starts_with(refusal), "{path}: {answer}");
+    }
+}
+
+/// An answer with its whole body, from a connection that stays open.
+async fn next_answer(connection: &mut TcpStream) -> String {
+    let mut answer = Vec::new();
+    loop {
+        let read = connection.read_buf(&mut answer).await.expect("an answer");
+        let text = String::from_utf8_lossy(&answer);
+        assert!(read > 0, "the host has closed the connection: {text}");
+        let Some((head, body)) = text.split_once("\r\n\r\n") else {
+            continue;
+        };
+        let length = head
+            .lines()
+            .find_map(|line| line.strip_prefix("content-length: "))
+            .expect("a length");
+        if body.len().to_string() == length {
+            return text.into_owned();
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn bodies_of_many_tiny_elements_are_rejected_within_the_limit_of_memory() {
     let (_installation, host) = serve();

@@ -1,5 +1,5 @@
 //! Subscribers that do not read, while large records that they would receive change, or a
-//! translator makes large events of small records.
+//! translator makes large events of small records; changes with a long trace id.
 
 use std::net::SocketAddr;
 
@@ -9,10 +9,11 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
-use crate::api::lrp;
+use crate::api::{desire, lrp};
 use crate::harness::database::Kind;
-use crate::harness::event_stream::INSTANCES;
+use crate::harness::event_stream::{EventStream, INSTANCES};
 use crate::harness::host::Installation;
+use crate::harness::server::Server;
 use crate::harness::watch::Watch;
 use crate::harness::{PATIENCE, modules};
 use crate::tasks::definition;
@@ -159,4 +160,41 @@ async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
         event.expect("a subscriber that reads is not disconnected");
     }
     watch.assert_unharmed().await;
+}
+
+/// Goal: a call with a long trace id ends no stream. Method: one call removes an LRP with many
+/// waiting instances. With the id for each of them, its changes would take several times the bytes
+/// that may wait for a subscriber.
+#[tokio::test(flavor = "multi_thread")]
+async fn removal_with_a_long_trace_id_disconnects_no_subscriber() {
+    const WAITING: i32 = 2_000;
+    /// A request's head has at most 64 KiB.
+    const TRACE_ID_BYTES: usize = 60_000;
+    let server = Server::empty(Kind::Sqlite).await;
+    let desired = proto::DesiredLrp {
+        instances: WAITING,
+        ..lrp("guid")
+    };
+    desire(&server, desired).await;
+    let mut events = EventStream::open(server.url(INSTANCES), "").await;
+    let request = proto::RemoveDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let trace_id = "x".repeat(TRACE_ID_BYTES);
+    let headers = [("X-Vcap-Request-Id", trace_id.as_str())];
+    let path = "/v1/desired_lrp/remove";
+    let reply = server.send("POST", path, &headers, request.encode_to_vec());
+    let answer: proto::DesiredLrpLifecycleResponse = reply.await.message();
+    assert_eq!(answer.error, None);
+    let event = events.next().await.expect("the removal of the LRP");
+    assert_eq!(event.name, "desired_lrp_removed");
+    for index in 0..WAITING {
+        let event = events.next().await.expect("the stream goes on");
+        let removed: proto::ActualLrpInstanceRemovedEvent = event.message();
+        let key = removed.actual_lrp.and_then(|lrp| lrp.actual_lrp_key);
+        assert_eq!(
+            (key.map(|key| key.index), &removed.trace_id[..]),
+            (Some(index), &b""[..])
+        );
+    }
 }

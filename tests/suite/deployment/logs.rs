@@ -8,6 +8,7 @@ use crate::harness::certificates::VALID;
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::harness::host::Host;
+use crate::harness::pause;
 
 /// Terminates the host and returns its log lines, parsed as JSON.
 async fn lines(host: Host) -> Vec<Value> {
@@ -204,6 +205,25 @@ async fn access_log_names_the_client_of_each_request() {
         );
     }
     assert!(lines[0]["data"].get("duration").is_none() && lines[1]["data"]["duration"].is_u64());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_that_a_full_disk_keeps_out_of_the_access_log_are_counted_in_the_log() {
+    let deployment = Deployment::new(Kind::Sqlite).set("access_log_path", "/dev/full");
+    let mut host = deployment.serve().await;
+    let client = deployment.client();
+    let is_reported = |line: &String| line.contains("access-log.lines-left-out");
+    for _ in 0..1000 {
+        assert!(
+            ping(&client, host.address).await.unwrap(),
+            "it serves all the same"
+        );
+        if host.output().iter().any(is_reported) {
+            return;
+        }
+        pause().await;
+    }
+    panic!("{:#?}", host.output());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -43,8 +43,21 @@ async fn body_is_read_from_one_chunk_and_from_many() {
             .read(chunks(count, size), LARGEST)
             .await
             .expect("it is within the limit");
-        assert_eq!(body.bytes, vec![7; count * size]);
+        assert_eq!(body, vec![7; count * size]);
     }
+    assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
+}
+
+#[tokio::test]
+async fn body_is_counted_until_its_last_copy_is_dropped() {
+    let memory = Memory::default();
+    let body = memory.read(chunks(1, LARGEST), LARGEST).await;
+    let copy = body.as_ref().expect("it is within the limit").clone();
+    drop(body);
+    let counted = (LARGEST - UNCOUNTED) >> 10;
+    let free = memory.incomplete.available_permits();
+    assert_eq!(free, INCOMPLETE_KIB - counted);
+    drop(copy);
     assert_eq!(memory.incomplete.available_permits(), INCOMPLETE_KIB);
 }
 

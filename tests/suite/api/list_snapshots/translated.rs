@@ -1,0 +1,256 @@
+//! Lists through a translator, which keep a transaction while it runs. The translator is one of
+//! this process, so that a test decides when it goes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bbs::testing::api::{Answer, NativeVersion, Request};
+use bbs::testing::modules::translate::{
+    AnswerForm, ApiVersion, CallProgress, ChangedRecord, Method, NextAnswer, NextCall, Translate,
+    TranslateError, TranslatedCall, TranslatedEvent, TranslatorManifest, Verb,
+};
+use bbs_model::TraceId;
+use bbs_proto::models as proto;
+use bbs_proto::prost::Message;
+use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+
+use crate::api::{desire, lrp};
+use crate::harness::database::{Kind, on_each_server};
+use crate::harness::server::{Options, Server};
+
+const SERVES: ApiVersion = ApiVersion::new(1, 0);
+/// An answer of more bytes is too large for the translator.
+const LARGEST_ANSWER: usize = 4_000;
+
+/// A translator with a single instance. Its method `Waits` stops before it calls the next version
+/// and before it answers; `Joins` lists the records of the request, and then all.
+struct ListTranslator {
+    manifest: TranslatorManifest,
+    /// Signals that a call has stopped.
+    stopped: Notify,
+    /// A permit for each time that a call goes on.
+    goes_on: Semaphore,
+}
+
+struct ListTranslatorCall<'a> {
+    translator: &'a ListTranslator,
+    waits: bool,
+    /// Requests for the lists of the next version that are still to be called, the next one last.
+    lists: Vec<Vec<u8>>,
+}
+
+impl ListTranslator {
+    fn new() -> Arc<Self> {
+        let method = |name: &str| Method {
+            name: name.to_owned(),
+            verb: Verb::Post,
+            path: name.to_lowercase(),
+            answer: AnswerForm::Pages,
+        };
+        Arc::new(Self {
+            manifest: TranslatorManifest {
+                serves: SERVES,
+                onto: NativeVersion::Diego.number(),
+                name: "lists".to_owned(),
+                summary: "Lists desired LRPs.".to_owned(),
+                methods: ["Waits", "Joins"].map(method).into(),
+                hides: Vec::new(),
+            },
+            stopped: Notify::new(),
+            goes_on: Semaphore::new(0),
+        })
+    }
+}
+
+impl Translate for ListTranslator {
+    fn manifest(&self) -> &TranslatorManifest {
+        &self.manifest
+    }
+
+    fn instances(&self) -> usize {
+        1
+    }
+
+    fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
+        let waits = method == "Waits";
+        let mut lists = vec![request.to_vec()];
+        if !waits {
+            let all = proto::DesiredLrPsRequest::default();
+            lists.insert(0, all.encode_to_vec());
+        }
+        Box::new(ListTranslatorCall {
+            translator: self,
+            waits,
+            lists,
+        })
+    }
+
+    fn events(
+        &self,
+        _: &str,
+        _: &Arc<[ChangedRecord]>,
+        newer: Vec<TranslatedEvent>,
+    ) -> BoxFuture<'_, Result<Vec<TranslatedEvent>, TranslateError>> {
+        async move { Ok(newer) }.boxed()
+    }
+}
+
+impl TranslatedCall for ListTranslatorCall<'_> {
+    fn resume(&mut self, answer: Option<NextAnswer>) -> BoxFuture<'_, CallProgress> {
+        let resumed = async move {
+            if self.waits {
+                self.translator.stopped.notify_one();
+                let permit = self.translator.goes_on.acquire().await;
+                permit.expect("the semaphore is never closed").forget();
+            }
+            if let Some(request) = self.lists.pop() {
+                let method = "DesiredLRPs_r3".to_owned();
+                return CallProgress::Next(NextCall { method, request });
+            }
+            let list = answer.expect("the answer to the last list");
+            CallProgress::Answered(list.and_then(of_limited_size))
+        };
+        resumed.boxed()
+    }
+}
+
+fn of_limited_size(list: Vec<u8>) -> NextAnswer {
+    if list.len() <= LARGEST_ANSWER {
+        return Ok(list);
+    }
+    Err(TranslateError {
+        reason: "the list is too large".to_owned(),
+        exceeds_limits: true,
+    })
+}
+
+async fn with_translator(kind: Kind, translator: &Arc<ListTranslator>, page_units: u32) -> Server {
+    Server::start(Options {
+        kind,
+        translators: vec![Arc::clone(translator) as Arc<dyn Translate>],
+        page_units: Some(page_units),
+        ..Options::default()
+    })
+    .await
+}
+
+async fn desire_annotated(server: &Server, guid: &str, domain: &str, annotation_bytes: usize) {
+    let desired = proto::DesiredLrp {
+        domain: domain.into(),
+        instances: 1,
+        annotation: vec![b'x'; annotation_bytes],
+        ..lrp(guid)
+    };
+    desire(server, desired).await;
+}
+
+/// The answer to a request for all desired LRPs.
+fn listed(server: &Server, path: &str) -> impl Future<Output = Answer> + use<> {
+    let found = server.api.find(Some(SERVES), Verb::Post, path);
+    let (_, target) = found.expect("a method of the translator");
+    let api = Arc::clone(&server.api);
+    let request = Request {
+        body: Bytes::new(),
+        trace_id: TraceId::NONE,
+        abandoned: Default::default(),
+    };
+    async move { api.call(target, request).await }
+}
+
+on_each_server!(page_that_is_begun_again_delays_a_switch_as_the_first_one_does);
+/// Goal: a switch of the store waits for a translator at a point where short calls go on. Method:
+/// the server ends the session of a page before its list is read, so that the page begins again.
+async fn page_that_is_begun_again_delays_a_switch_as_the_first_one_does(kind: Kind) {
+    let translator = ListTranslator::new();
+    let server = with_translator(kind, &translator, 10).await;
+    desire_annotated(&server, "guid", "domain", 0).await;
+    let list = tokio::spawn(listed(&server, "waits"));
+    translator.stopped.notified().await;
+    let is_switch_pending = || server.store.pending_switch().now_or_never().is_none();
+    assert!(is_switch_pending(), "the first page");
+    server.test_database.end_sessions();
+    translator.goes_on.add_permits(1);
+    translator.stopped.notified().await;
+    assert!(is_switch_pending(), "the page that is begun again");
+    translator.goes_on.add_permits(1);
+    let Answer::Whole(list) = list.await.unwrap() else {
+        panic!("the list fits on one page")
+    };
+    let list = proto::DesiredLrPsResponse::decode(&list[..]).unwrap();
+    assert_eq!((list.error, list.desired_lrps.len()), (None, 1));
+}
+
+/// Goal: the database does not end the transaction of a list while its next page waits. Method: the
+/// client pauses while another list has the only instance of the translator.
+#[tokio::test]
+async fn pause_of_the_client_and_wait_for_an_instance_have_one_limit() {
+    const PAUSE: Duration = Duration::from_secs(3);
+    /// Half of the default of `lock_ttl`.
+    const LONGEST_IDLE: Duration = Duration::from_millis(7_500);
+    let translator = ListTranslator::new();
+    let server = with_translator(Kind::Sqlite, &translator, 2).await;
+    for guid in ["a", "b", "c", "d"] {
+        desire_annotated(&server, guid, "domain", 0).await;
+    }
+    let Answer::Pages(mut list) = listed(&server, "joins").await else {
+        panic!("the list has several pages")
+    };
+    list.next().await.expect("the first page");
+    let other = tokio::spawn(listed(&server, "waits"));
+    translator.stopped.notified().await;
+
+    tokio::time::pause();
+    list.wait_for(tokio::time::advance(PAUSE)).await;
+    let began = Instant::now();
+    let end = list.next().await.expect("an error");
+    let idle = PAUSE + began.elapsed();
+    tokio::time::resume();
+    assert!(idle < LONGEST_IDLE, "{idle:?}");
+    let end = proto::DesiredLrPsResponse::decode(&end[..]).unwrap();
+    let error = end.error.expect("an error");
+    let message = String::from_utf8_lossy(&error.message);
+    assert!(message.contains("as many calls"), "{message}");
+    other.abort();
+}
+
+/// Goal: a list is not answered as complete without records that are small. Method: the first list
+/// of a page ends before the second, which then has all further records.
+#[tokio::test(flavor = "multi_thread")]
+async fn too_large_page_of_several_records_is_an_error() {
+    let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 8).await;
+    desire_annotated(&server, "a", "first", 0).await;
+    for guid in ["b", "c", "d", "e", "f"] {
+        desire_annotated(&server, guid, "second", LARGEST_ANSWER / 4).await;
+    }
+    let request = proto::DesiredLrPsRequest {
+        domain: b"first".to_vec(),
+        ..Default::default()
+    };
+    let reply = server.call("/v1.0/joins", &request).await;
+    let answer: proto::DesiredLrPsResponse = reply.message();
+    let error = answer.error.expect("an error");
+    assert_eq!(&error.message[..], b"the list is too large");
+    assert_eq!((answer.desired_lrps.len(), server.store.left_out()), (0, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn single_record_that_is_too_large_is_left_out_of_joined_lists() {
+    let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 8).await;
+    for guid in ["a", "b-large", "c", "d-large"] {
+        let annotation = if guid.ends_with("large") {
+            LARGEST_ANSWER
+        } else {
+            0
+        };
+        desire_annotated(&server, guid, "domain", annotation).await;
+    }
+    let reply = server.post("/v1.0/joins", []).await;
+    let answer: proto::DesiredLrPsResponse = reply.message();
+    let guids = answer.desired_lrps.iter().map(|lrp| &lrp.process_guid[..]);
+    assert!(guids.eq([&b"a"[..], b"c"]), "{:?}", answer.desired_lrps);
+    assert_eq!((answer.error, server.store.left_out()), (None, 2));
+}
