@@ -51,6 +51,18 @@ pub struct Rendered {
     pub audience: Audience,
 }
 
+impl Rendered {
+    /// The memory that it takes.
+    fn bytes(&self) -> usize {
+        let of_cell = |cell: &Vec<u8>| size_of::<Vec<u8>>() + cell.len();
+        let of_audience = match &self.audience {
+            Audience::Everyone => 0,
+            Audience::Cells(cells) => cells.iter().map(of_cell).sum(),
+        };
+        self.text.len() + of_audience
+    }
+}
+
 /// The event hub. Clones are the same hub.
 #[derive(Debug, Clone, Default)]
 pub struct Events(Arc<Mutex<Hub>>);
@@ -128,7 +140,7 @@ impl PublishedChange {
         let bytes: usize = rendered
             .iter()
             .flat_map(|events: &Arc<[Rendered]>| events.iter())
-            .map(|event| event.text.len())
+            .map(Rendered::bytes)
             .sum();
         if bytes > self.bytes {
             self.renderings

@@ -6,7 +6,15 @@ use std::path::Path;
 use std::process::Output;
 use std::sync::Arc;
 
+use bbs::testing::api::Api;
 use bbs::testing::database::sql;
+use bbs::testing::modules::TranslatorModule;
+use bbs::testing::modules::catalog::Catalog;
+use bbs::testing::modules::sandbox::Limits;
+use bbs::testing::modules::translate::Translate;
+use bbs::testing::signatures::TrustedKeys;
+use bbs_model::change::RecordChange;
+use bbs_model::task::Task;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::sync::watch;
@@ -25,11 +33,13 @@ use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::modules::{
-    ADD_ON_VERSION, cache, migration_add_on, modules, translator_add_on,
+    ADD_ON_VERSION, cache, migration_add_on, modules, modules_with_hostile, sandbox_with,
+    translator_add_on,
 };
 use crate::harness::packages::Packages;
 use crate::harness::ports::free_address;
-use crate::harness::{PATIENCE, http_client, pause};
+use crate::harness::server::{Options, Server};
+use crate::harness::{PATIENCE, http_client, pause, until};
 
 const SETTINGS: Settings = Settings {
     clients: 8,
@@ -336,6 +346,70 @@ async fn translator_of_an_add_on_serves_by_reload_and_calls_end_as_they_began(ki
     let (report, _) = load.stop().await;
     assert_eq!((report.failures, report.differences), (0, 0), "{report}");
     assert!(reloading.host.terminate().success());
+}
+
+fn hostile_of(catalog: &Catalog) -> Arc<TranslatorModule> {
+    let mut translators = catalog.translators().iter();
+    let hostile = translators.find(|module| module.manifest().name == "hostile");
+    Arc::clone(hostile.expect("the catalog has the hostile translator"))
+}
+
+/// Goal: calls and streams from before a reload take no instances from those after it. Method: each
+/// translator has two instances, one for calls and one for events. Before the reload, a call and a
+/// stream use both without end; after it, a call is answered and a stream has its event.
+#[tokio::test(flavor = "multi_thread")]
+async fn unchanged_translator_has_instances_for_calls_and_streams_after_a_reload() {
+    let sandbox = sandbox_with(Limits {
+        call_time: PATIENCE,
+        instances: 2,
+        ..Limits::default()
+    });
+    let folders = [modules_with_hostile()];
+    let catalog = Catalog::load(&folders[0], &sandbox).unwrap();
+    let before = hostile_of(&catalog);
+    let server = Server::start(Options {
+        kind: Kind::Sqlite,
+        translators: vec![Arc::clone(&before) as Arc<dyn Translate>],
+        ..Options::default()
+    })
+    .await;
+    let server = Arc::new(server);
+    let publish = |result: &[u8]| {
+        let task = Task {
+            guid: b"task".to_vec(),
+            domain: b"domain".to_vec(),
+            result: result.to_vec(),
+            ..Task::default()
+        };
+        server.service.events().publish(RecordChange::Task {
+            before: None,
+            after: Some(Box::new(task)),
+        });
+    };
+    assert_eq!(before.idle_instances(), 1, "that of the manifest");
+    let call = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move { server.post("/v1.2-hostile/spins", []).await }
+    });
+    until(|| before.idle_instances() == 0).await;
+    let mut stream = EventStream::get(server.url("/v1.2-hostile/loops"), "").await;
+    publish(b"first");
+    stream.next().await.expect("the first event");
+    until(|| before.idle_instances() == 1).await;
+    publish(b"fail");
+    until(|| before.idle_instances() == 0).await;
+
+    let reloaded = catalog.reload(&folders, &TrustedKeys::default(), &sandbox);
+    let after = hostile_of(&reloaded.unwrap()) as Arc<dyn Translate>;
+    let api = Api::new(server.service.clone(), vec![after], None).unwrap();
+    server.gate.open(Arc::new(api));
+    let reply = server.post("/v1.2-hostile/once", []).await;
+    assert!(reply.message::<proto::PingResponse>().available);
+    let mut next_stream = EventStream::get(server.url("/v1.2-hostile/same"), "").await;
+    publish(b"last");
+    next_stream.next().await.expect("the last event");
+    assert_eq!(before.idle_instances(), 1, "idle instances are shared");
+    call.abort();
 }
 
 /// Goal: new modules are compiled beside the served API. Method: the folder of compiled modules is

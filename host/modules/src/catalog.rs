@@ -101,7 +101,8 @@ impl Catalog {
     }
 
     /// Loads every module of several folders as [`Catalog::merge`] does, but keeps those of this
-    /// catalog that are unchanged, with their instances.
+    /// catalog that are unchanged, with their idle instances. Each catalog has its own limit of
+    /// running instances of a translator.
     ///
     /// # Errors
     /// As [`Catalog::merge`].
@@ -143,7 +144,7 @@ impl Catalog {
                     .find(|same| same.digest() == source.digest),
             ) {
                 (Some(same), _) => Module::Migration(Arc::clone(same)),
-                (None, Some(same)) => Module::Translator(Arc::clone(same)),
+                (None, Some(same)) => Module::Translator(Arc::new(same.reloaded())),
                 (None, None) => source.load(sandbox)?,
             };
             reused += usize::from(same.is_some());

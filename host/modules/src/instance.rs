@@ -95,7 +95,7 @@ pub(super) fn begin(store: &mut Store<InstanceState>, ticks: u64, answer_bytes: 
 
 /// The pool of instances of one module.
 pub(super) struct Instances<L: Linked> {
-    pub(super) linked: L,
+    pub(super) linked: Arc<L>,
     log: Arc<ModuleLog>,
     pub(super) sandbox: Arc<Sandbox>,
     state: Mutex<InstancePool<L::Guest>>,
@@ -103,7 +103,9 @@ pub(super) struct Instances<L: Linked> {
 }
 
 struct InstancePool<G> {
-    idle: Vec<Instance<G>>,
+    /// Shared by the pools of one component: an event stream from before a reload keeps its pool
+    /// for as long as it lasts, and would keep other idle instances with it.
+    idle: Arc<Mutex<Vec<Instance<G>>>>,
     running: usize,
 }
 
@@ -115,11 +117,26 @@ pub(super) struct Instance<G> {
 impl<L: Linked> Instances<L> {
     pub(super) fn new(linked: L, module: &Arc<str>, sandbox: &Arc<Sandbox>) -> Self {
         Self {
-            linked,
+            linked: Arc::new(linked),
             log: ModuleLog::new(module),
             sandbox: Arc::clone(sandbox),
             state: Mutex::new(InstancePool {
-                idle: Vec::new(),
+                idle: Arc::default(),
+                running: 0,
+            }),
+            returned: Condvar::new(),
+        }
+    }
+
+    /// A pool of the same component with its own limit of running instances: the calls of one pool
+    /// take none from those of the other. Compiles nothing.
+    pub(super) fn another_pool(&self) -> Self {
+        Self {
+            linked: Arc::clone(&self.linked),
+            log: Arc::clone(&self.log),
+            sandbox: Arc::clone(&self.sandbox),
+            state: Mutex::new(InstancePool {
+                idle: Arc::clone(&self.state.lock().idle),
                 running: 0,
             }),
             returned: Condvar::new(),
@@ -147,12 +164,12 @@ impl<L: Linked> Instances<L> {
 
     /// The number of idle instances.
     pub(super) fn idle(&self) -> usize {
-        self.state.lock().idle.len()
+        self.state.lock().idle.lock().len()
     }
 
     /// Discards all idle instances, so that the next call starts a fresh one.
     pub(super) fn refresh(&self) {
-        self.state.lock().idle.clear();
+        self.state.lock().idle.lock().clear();
     }
 
     /// Waits until fewer than the largest number of instances run, then counts one more as running.
@@ -168,9 +185,10 @@ impl<L: Linked> Instances<L> {
             return Err(CallError::Busy { instances: most });
         }
         state.running += 1;
+        let idle = state.idle.lock().pop();
         Ok(RunningSlot {
             pool: self,
-            idle: state.idle.pop(),
+            idle,
             _ticking: self.sandbox.ticking(),
         })
     }
@@ -291,7 +309,8 @@ pub(super) struct RunningSlot<'a, L: Linked> {
 }
 
 impl<L: Linked> RunningSlot<'_, L> {
-    /// Returns a healthy instance to the pool, unless it keeps too much memory.
+    /// Returns a healthy instance to the pool, unless it keeps too much memory, or as many are idle
+    /// as a pool may run.
     pub(super) fn give_back(self, instance: Instance<L::Guest>) {
         if instance
             .store
@@ -299,7 +318,11 @@ impl<L: Linked> RunningSlot<'_, L> {
             .memory
             .may_idle(self.pool.sandbox.limits().idle_memory_bytes)
         {
-            self.pool.state.lock().idle.push(instance);
+            let state = self.pool.state.lock();
+            let mut idle = state.idle.lock();
+            if idle.len() < self.pool.most() {
+                idle.push(instance);
+            }
         }
     }
 }

@@ -57,6 +57,18 @@ impl TranslatorModule {
         })
     }
 
+    /// The module for the API after a reload, with its own limit of running instances. The API
+    /// before goes on with the calls and streams that it has begun, and both rely on the whole
+    /// limit.
+    pub(super) fn reloaded(&self) -> Self {
+        Self {
+            file: Arc::clone(&self.file),
+            digest: self.digest.clone(),
+            manifest: self.manifest.clone(),
+            instances: self.instances.another_pool(),
+        }
+    }
+
     /// The name of its file.
     pub fn file(&self) -> &str {
         &self.file

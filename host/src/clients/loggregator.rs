@@ -21,7 +21,7 @@ use crate::tls::reloading::Reloading;
 use crate::tls::{TlsError, client};
 use messages::{Counter, Envelope, Gauge, GaugeValue, Log, LogType, envelope};
 
-/// Envelopes in the queue. A report of a large Diego has a few hundred.
+/// Envelopes in the queue, whatever their size. A report of a large Diego has a few hundred.
 const QUEUE: usize = 4096;
 /// The server name in the certificates of all agents.
 const AGENT: &str = "metron";
@@ -93,7 +93,7 @@ impl Loggregator {
         }
     }
 
-    /// Queues an error line for the log of an app; never waits.
+    /// Queues an error line for the log of an app; never waits. The caller bounds its length.
     pub fn app_error(&self, app_guid: &str, line: &str) {
         let Some(agent) = &self.0 else { return };
         agent.put(agent.of_line(app_guid, line));

@@ -118,15 +118,19 @@ async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() 
 async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
     let published = PublishedChange::new(task("a"), false);
     let stream: Arc<str> = "stream".into();
-    let large = || Rendered {
+    let large = Rendered {
         text: vec![b'x'; 1 << 20].into(),
-        audience: published.events()[0].audience(),
+        audience: Audience::Everyone,
     };
-    for _ in 0..2 {
+    let of_many_cells = Rendered {
+        text: "x".into(),
+        audience: Audience::Cells(vec![Vec::new(); 100_000]),
+    };
+    for event in [&large, &large, &of_many_cells] {
         let rendered = published
-            .rendered(&stream, async || Some(vec![large()]))
+            .rendered(&stream, async || Some(vec![event.clone()]))
             .await;
-        assert_eq!(rendered.as_deref(), Some(&[large()][..]));
+        assert_eq!(rendered.as_deref(), Some(std::slice::from_ref(event)));
         assert!(published.renderings.lock().is_empty());
     }
 }
