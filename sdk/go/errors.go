@@ -20,7 +20,8 @@ var (
 	ErrResourceExists = &Error{Type: ErrorTypeResourceExists, Message: "the resource exists"}
 	// ErrResourceNotFound is the answer to a call about an LRP that is not desired.
 	ErrResourceNotFound = &Error{Type: ErrorTypeResourceNotFound, Message: "the resource could not be found"}
-	// ErrUpdateInProgress is the answer to an update to a definition, or a rollback, while an update is under way.
+	// ErrUpdateInProgress is the answer to an update to a definition, or a rollback, while an update is under way
+	// that is not cancelled.
 	ErrUpdateInProgress = &Error{Type: ErrorTypeUpdateInProgress, Message: "an update is in progress"}
 )
 

@@ -85,8 +85,8 @@ func (c *Client) DesiredLRPSchedulingInfosByProcessGuid(ctx context.Context, pro
 // that is not the current one an update begins, which replaces the instances one after the other, each once its successor
 // runs and is routable. A definition replaces the whole one before: what it leaves out is deleted.
 //
-// [ErrUpdateInProgress] if an update to another definition is under way, [ErrDefinitionExists] if the LRP has another
-// definition of the same id, [ErrResourceNotFound] if there is no LRP with the process guid.
+// [ErrUpdateInProgress] if an update to another definition is under way and not cancelled, [ErrDefinitionExists] if the LRP
+// has another definition of the same id, [ErrResourceNotFound] if there is no LRP with the process guid.
 func (c *Client) UpdateDesiredLRP(ctx context.Context, processGuid string, update *DesiredLRPUpdate) error {
 	return c.change(ctx, "desired_lrp/update", &updateDesiredLRPRequest{ProcessGuid: processGuid, Update: update})
 }
@@ -98,7 +98,7 @@ func (c *Client) CancelUpdateDesiredLRP(ctx context.Context, processGuid string)
 }
 
 // RollbackDesiredLRP begins an update to an archived definition. [ErrDefinitionNotFound] if the archive does not have it,
-// [ErrUpdateInProgress] if another update is under way.
+// [ErrUpdateInProgress] if another update is under way and not cancelled.
 func (c *Client) RollbackDesiredLRP(ctx context.Context, processGuid, definitionID string) error {
 	request := &rollbackDesiredLRPRequest{ProcessGuid: processGuid, DefinitionID: definitionID}
 	return c.change(ctx, "desired_lrp/rollback", request)

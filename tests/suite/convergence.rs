@@ -2,6 +2,7 @@
 //! requests to the auctioneer and the rep. The clock is stopped and set by the tests.
 
 mod layouts;
+mod long_runs;
 mod starts;
 
 use bbs::testing::domain::convergence::{self, LrpCounts};

@@ -118,8 +118,9 @@ pub struct ActualLrp {
     /// has claimed it.
     pub definition_id: Text,
     /// Whether its container may run another definition: the current one changed between the claim,
-    /// after which a cell reads the desired LRP, and the start; or the container was started by a
-    /// cell that had not claimed the instance.
+    /// after which a cell reads the desired LRP, and the start; the container was started by a cell
+    /// that had not claimed the instance; or it runs that of a cancelled update, which was followed
+    /// by one to a third definition.
     pub definition_uncertain: bool,
 }
 

@@ -4,10 +4,6 @@ use std::collections::BTreeSet;
 
 use super::Text;
 
-/// Far longer than a run of convergence takes, which uses one list of the cells. A record that
-/// changed later than this after the list was written by a host whose clock is ahead.
-const LONGEST_RUN_NS: i64 = 10 * 60 * 1_000_000_000;
-
 /// The cells that are present at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CellSet {
@@ -23,9 +19,10 @@ pub enum CellSet {
 }
 
 impl CellSet {
-    /// Whether it is known that the cell is not present, for a record that names it since a time:
-    /// a cell may have come, and taken the record, after the cells were listed.
-    pub fn is_gone(&self, cell_id: &[u8], since_ns: i64) -> bool {
+    /// Whether it is known that the cell is not present, for a record that names it since a time,
+    /// as of now: a cell may have come, and taken the record, after the cells were listed. A record
+    /// of the future was written by a host whose clock is ahead, at an unknown time.
+    pub fn is_gone(&self, cell_id: &[u8], since_ns: i64, now_ns: i64) -> bool {
         let Self::Known {
             cells,
             listed_at_ns,
@@ -33,8 +30,8 @@ impl CellSet {
         else {
             return false;
         };
-        let later_ns = since_ns.saturating_sub(*listed_at_ns);
-        !cells.contains(cell_id) && !(1..LONGEST_RUN_NS).contains(&later_ns)
+        let is_later = *listed_at_ns < since_ns && since_ns <= now_ns;
+        !cells.contains(cell_id) && !is_later
     }
 
     /// The number of cells known to be present.
@@ -62,6 +59,7 @@ mod tests {
 
     #[test]
     fn cell_is_not_gone_for_what_it_took_after_the_list() {
+        const NOW_NS: i64 = 1_000 + 60 * 60 * 1_000_000_000;
         let cells = CellSet::Known {
             cells: [b"here".to_vec()].into(),
             listed_at_ns: 1_000,
@@ -69,19 +67,21 @@ mod tests {
         for (cell, since_ns, is_gone) in [
             ("here", 0, false),
             ("here", 1_001, false),
+            ("here", NOW_NS + 1, false),
             ("new", 0, true),
             ("new", 1_000, true),
             ("new", 1_001, false),
+            ("new", NOW_NS, false),
             // By another clock.
-            ("new", 1_000 + LONGEST_RUN_NS, true),
+            ("new", NOW_NS + 1, true),
             ("new", i64::MAX, true),
         ] {
             assert_eq!(
-                cells.is_gone(cell.as_bytes(), since_ns),
+                cells.is_gone(cell.as_bytes(), since_ns, NOW_NS),
                 is_gone,
                 "{cell} {since_ns}"
             );
         }
-        assert!(!CellSet::Unknown.is_gone(b"new", 0));
+        assert!(!CellSet::Unknown.is_gone(b"new", 0, NOW_NS));
     }
 }

@@ -28,7 +28,9 @@ const STALE_NS: i64 = 30_000_000_000;
 /// The input of a decision besides the records of one process guid.
 #[derive(Debug, Clone, Copy)]
 pub struct ConvergenceInput<'a> {
+    /// The time of the decision, in nanoseconds since 1970. Not before the records were read.
     pub now_ns: i64,
+    /// The present cells, which may have been listed long before.
     pub cells: &'a CellSet,
     /// Fresh domains: what they desire is complete.
     pub fresh: &'a BTreeSet<Text>,
@@ -173,7 +175,7 @@ pub fn decide(
     if slot
         .evacuating
         .as_ref()
-        .is_some_and(|row| input.cells.is_gone(&row.cell_id, row.since_ns))
+        .is_some_and(|row| is_gone(row, input))
     {
         actions.push(SlotAction::RemoveEvacuating);
     }
@@ -264,7 +266,7 @@ fn of_ordinary(
         }
         State::Crashed => (restart(row.crash_count, row.since_ns, input.now_ns) == Restart::Now)
             .then_some(SlotAction::Start),
-        State::Claimed | State::Running => is_lost(row, input.cells).then(|| {
+        State::Claimed | State::Running => is_lost(row, input).then(|| {
             let keeps_another = slot.suspect.is_some();
             if keeps_another {
                 SlotAction::Unclaim
@@ -277,8 +279,14 @@ fn of_ordinary(
 
 /// Whether the cell of a container is gone. A container without a cell is lost only if no cell is
 /// present at all.
-fn is_lost(row: &ActualLrp, cells: &CellSet) -> bool {
-    cells.is_gone(&row.cell_id, row.since_ns) && (!row.cell_id.is_empty() || cells.is_empty())
+fn is_lost(row: &ActualLrp, input: &ConvergenceInput<'_>) -> bool {
+    is_gone(row, input) && (!row.cell_id.is_empty() || input.cells.is_empty())
+}
+
+fn is_gone(row: &ActualLrp, input: &ConvergenceInput<'_>) -> bool {
+    input
+        .cells
+        .is_gone(&row.cell_id, row.since_ns, input.now_ns)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 //! Owns arguments; the files beside it have one kind of command each.
 
 mod change;
+mod counts;
 mod instances;
 mod listed;
 mod status;
@@ -65,7 +66,8 @@ enum LrpAction {
     ///     metric_tags:
     ///       source_id: { static: hello }
     ///
-    /// `bbs lrp watch` shows the update, `bbs lrp cancel` undoes it.
+    /// `bbs lrp watch` shows the update, `bbs lrp cancel` undoes it. Once it is cancelled, another
+    /// one may follow, also before its end.
     #[command(verbatim_doc_comment)]
     Update(BbsCommand<UpdateFile>),
     /// Set the number of instances.
@@ -81,9 +83,9 @@ enum LrpAction {
     Definitions(BbsCommand<NamedLrp>),
     /// Show the update of an LRP, instance by instance, until it is complete.
     ///
-    /// The exit code is 0 once all instances run the current definition, at once if they do
-    /// already, and 1 when the update is halted, with the reason. With `--json`, each line is an
-    /// event of an instance, or a status that has changed.
+    /// The exit code is 0 once the update is complete, at once if there is none, and 1 when it is
+    /// halted, or if instances fail then, with the reason. With `--json`, each line is an event of
+    /// an instance, or a status that has changed.
     Watch(BbsCommand<NamedLrp>),
     /// Remove an LRP: its instances are stopped, and its definitions are deleted.
     Remove(BbsCommand<RemovedLrp>),
@@ -156,7 +158,7 @@ impl LrpCommand {
     ///
     /// # Errors
     /// The file cannot be used, the BBS does not answer or refuses the call, or a watched update is
-    /// halted.
+    /// halted or ends with instances that fail.
     pub async fn run(self) -> anyhow::Result<()> {
         match self.action {
             LrpAction::List(command) => command.run(listed::list).await,
@@ -210,7 +212,8 @@ async fn about<A>(
                 "there is an LRP {guid} already; change it with `bbs lrp update`, or remove it with `bbs lrp remove` first"
             ),
             Some(Type::UpdateInProgress) => anyhow!(
-                "an update of {guid} is under way; `bbs lrp watch` shows it, and `bbs lrp cancel` undoes it"
+                "an update of {guid} is under way; `bbs lrp watch` shows it, and `bbs lrp cancel` undoes it, after which another \
+                 update is accepted"
             ),
             Some(Type::NoUpdateInProgress) => anyhow!(
                 "no update of {guid} is under way; `bbs lrp rollback` returns to an earlier definition"

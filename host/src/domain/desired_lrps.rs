@@ -144,8 +144,8 @@ fn new_instances(info: &SchedulingInfo) -> DesiredInstances {
 /// in the background.
 ///
 /// # Errors
-/// `NotFound` if there is no such desired LRP; `UpdateInProgress` and `DefinitionExists` for an
-/// update with a definition; errors of the store.
+/// `NotFound` if there is no such desired LRP; `DefinitionExists` for an update with a definition,
+/// and `UpdateInProgress` during one that is not cancelled; errors of the store.
 pub async fn update(
     service: &Service,
     process_guid: &[u8],
@@ -305,6 +305,11 @@ pub async fn remove(
     }
     let running = instances::publish_removed(service, slots, trace_id);
     drop(lock);
+    // Without a container, no later change of an instance would end the work on its update, which
+    // would keep its places and its halt.
+    service
+        .update_hints()
+        .instance_changed(service, process_guid);
     stops::submit(service, running, trace_id);
     Ok(())
 }

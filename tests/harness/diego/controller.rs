@@ -232,7 +232,7 @@ impl ControllerClient {
             }
             1 => {
                 self.trace.decide_about(&guid, "roll back".into());
-                self.roll_back(&guid, |_| true).await;
+                self.roll_back(&guid).await;
             }
             _ => {
                 let program = self
@@ -294,8 +294,8 @@ impl ControllerClient {
         .await;
     }
 
-    /// Rolls back to any of the definitions whose program is chosen by `is_wanted`.
-    async fn roll_back(&mut self, guid: &str, is_wanted: fn(&[u8]) -> bool) {
+    /// Rolls back to any of the definitions.
+    async fn roll_back(&mut self, guid: &str) {
         let request = proto::LrpDefinitionsRequest {
             process_guid: guid.into(),
         };
@@ -304,14 +304,13 @@ impl ControllerClient {
             .call("/v1.2/desired_lrp/definitions/list", &request)
             .await;
         assert_eq!(refusal, None, "{guid} is desired");
-        let definitions = answer
+        let definitions: Vec<_> = answer
             .definitions
             .into_iter()
-            .filter_map(|archived| archived.definition);
-        let wanted: Vec<_> = definitions
-            .filter(|definition| is_wanted(&program(definition.action.as_ref())))
+            .filter_map(|archived| archived.definition)
             .collect();
-        let Some(proto::LrpDefinition { definition_id, .. }) = self.random.choice(wanted) else {
+        let Some(proto::LrpDefinition { definition_id, .. }) = self.random.choice(definitions)
+        else {
             return;
         };
         let request = proto::RollbackDesiredLrpRequest {
@@ -389,11 +388,8 @@ impl ControllerClient {
                     break;
                 }
                 self.cancel(&guid).await;
+                // Before the way back ends, which it does not if the definition from before fails.
                 self.update_definition(&guid, RUNS).await;
-                // The way back from a working definition does not end if that of before fails. Only
-                // to one that works: if a failing one were resumed again and again, no way back
-                // would ever end.
-                self.roll_back(&guid, runs).await;
                 if began.elapsed() > LONGEST_REPAIR {
                     let status = self.update_status(&guid).await;
                     panic!("{guid} gets no definition that runs: {status:?}, {lrp:?}");

@@ -4,9 +4,10 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use bbs_client::{Client, models};
 use serde_json::{Value, json};
 
-use super::{command, errors, json, succeed};
+use super::{client, command, errors, json, succeed};
 use crate::harness::host::Host;
 use crate::harness::{self, modules, terminal};
 
@@ -275,6 +276,137 @@ fn watch_prints_each_event_and_each_status_as_a_line_of_json() {
         .expect("an event");
     assert_eq!(event["event"], "actual_lrp_instance_removed");
     assert!(event["content"].is_object(), "{event}");
+}
+
+fn key(index: i32) -> Option<models::ActualLrpKey> {
+    Some(models::ActualLrpKey {
+        process_guid: b"hello".to_vec(),
+        index,
+        domain: b"dev".to_vec(),
+    })
+}
+
+fn container(index: i32) -> Option<models::ActualLrpInstanceKey> {
+    Some(models::ActualLrpInstanceKey {
+        instance_guid: format!("container-{index}").into(),
+        cell_id: b"cell".to_vec(),
+    })
+}
+
+/// A cell claims an instance of the LRP `hello`.
+async fn claim(client: &Client, index: i32) {
+    let request = models::ClaimActualLrpRequest {
+        process_guid: b"hello".to_vec(),
+        index,
+        actual_lrp_instance_key: container(index),
+    };
+    client.claim_actual_lrp(&request).await.unwrap();
+}
+
+/// A cell claims an instance of the LRP `hello` and starts it.
+async fn start(client: &Client, index: i32) {
+    claim(client, index).await;
+    let net_info = models::ActualLrpNetInfo {
+        address: b"10.0.0.1".to_vec(),
+        ..Default::default()
+    };
+    let request = models::StartActualLrpRequest {
+        actual_lrp_key: key(index),
+        actual_lrp_instance_key: container(index),
+        actual_lrp_net_info: Some(net_info),
+        routable: Some(true),
+        ..Default::default()
+    };
+    client.start_actual_lrp(&request).await.unwrap();
+}
+
+/// An instance of the LRP `hello` crashes so often that it is not restarted at once.
+async fn crash_three_times(client: &Client, index: i32) {
+    for _ in 0..3 {
+        claim(client, index).await;
+        let request = models::CrashActualLrpRequest {
+            actual_lrp_key: key(index),
+            actual_lrp_instance_key: container(index),
+            error_message: b"exit status 7".to_vec(),
+        };
+        client.crash_actual_lrp(&request).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_without_an_update_fails_if_instances_fail() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = dev(folder.path(), 0);
+    let url = host.url("");
+    succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
+    assert_eq!(
+        succeed(&url, &["lrp", "watch", "hello"]),
+        "hello: no update is under way; the definition version-1: 0 of 1 run it, 1 do not run yet\n"
+    );
+    crash_three_times(&client(&host), 0).await;
+    let failed = command(&url, &["lrp", "watch", "hello"]).output().unwrap();
+    assert_eq!(failed.status.code(), Some(1));
+    assert_eq!(
+        String::from_utf8_lossy(&failed.stdout),
+        "hello: no update is under way; the definition version-1: 0 of 1 run it, 1 fail\n"
+    );
+    let error = errors(&failed);
+    assert!(
+        error.starts_with(
+            "bbs: instances of hello fail with the definition version-1: exit status 7 (0 of 1 run it, 1 fail); "
+        ),
+        "{error}"
+    );
+}
+
+/// Goal: the advice about a cancelled update that is halted leads out of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn watch_of_a_halted_cancellation_advises_commands_that_are_accepted() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = dev(folder.path(), 0);
+    let url = host.url("");
+    succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
+    succeed(&url, &["lrp", "scale", "hello", "2"]);
+    succeed(
+        &url,
+        &["lrp", "update", "hello", text(&example("version-2.yaml"))],
+    );
+    let cells = client(&host);
+    start(&cells, 0).await;
+    succeed(&url, &["lrp", "cancel", "hello"]);
+    crash_three_times(&cells, 1).await;
+    let halted = command(&url, &["lrp", "watch", "hello"]).output().unwrap();
+    assert_eq!(halted.status.code(), Some(1));
+    let error = errors(&halted);
+    assert!(
+        error.starts_with(
+            "bbs: the cancelled update of hello cannot return to the definition version-1: exit status 7 ("
+        ),
+        "{error}"
+    );
+    assert!(
+        error.contains("`bbs lrp update`")
+            && error.contains("`bbs lrp rollback`")
+            && !error.contains("`bbs lrp cancel"),
+        "{error}"
+    );
+    assert_eq!(
+        succeed(
+            &url,
+            &["lrp", "update", "hello", text(&example("version-3.yaml"))]
+        ),
+        "the update of hello to the definition version-3 has begun; `bbs lrp watch hello` shows it\n"
+    );
+    let definitions = rows(&succeed(&url, &["lrp", "definitions", "hello"]));
+    let states: Vec<_> = definitions.iter().map(|row| (&*row[0], &*row[1])).collect();
+    assert_eq!(
+        states,
+        [
+            ("version-3", "current"),
+            ("version-1", "previous"),
+            ("version-2", "archived")
+        ]
+    );
 }
 
 #[test]

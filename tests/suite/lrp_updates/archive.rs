@@ -10,7 +10,8 @@ use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
-async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
+/// The definitions as they are listed: the id, the memory, and whether each is current or previous.
+pub(super) async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
     let request = proto::LrpDefinitionsRequest {
         process_guid: b"guid".to_vec(),
     };

@@ -37,3 +37,27 @@ async fn auctions_have_the_resources_of_the_definition_that_an_instance_is_to_ru
     assert_eq!(cancel(&server).await, None);
     assert_eq!(auctions(&neighbours).await, [(json!([0]), json!(64))]);
 }
+
+on_each_database!(update_with_fewer_instances_auctions_none_that_it_deletes);
+async fn update_with_fewer_instances_auctions_none_that_it_deletes(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let options = Options {
+        kind,
+        clients: neighbours.clients(),
+        ..Options::default()
+    };
+    let server = running_with(options, 0).await;
+    let scaled = proto::DesiredLrpUpdate {
+        instances: Some(3),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, scaled).await, None);
+    assert_eq!(auctions(&neighbours).await, [(json!([0, 1, 2]), json!(64))]);
+    let fewer = proto::DesiredLrpUpdate {
+        instances: Some(1),
+        ..to(definition("version-2"))
+    };
+    assert_eq!(update(&server, fewer).await, None);
+    assert_eq!(auctions(&neighbours).await, [(json!([0]), json!(128))]);
+    assert_eq!(rows(&server).await, ["0/0 UNCLAIMED  version-2"]);
+}

@@ -1,5 +1,6 @@
 //! Cancelled updates: the replaced instances are reverted.
 
+use super::archive::definitions;
 use super::*;
 use crate::harness::layouts::on_each_layout;
 
@@ -115,13 +116,16 @@ async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
     ];
     assert_eq!(rows(&server).await, halted);
     assert_eq!(
-        update(&server, to(definition("version-3"))).await,
-        Some(Type::UpdateInProgress)
+        roll_back(&server, "version-0").await,
+        Some(Type::DefinitionNotFound)
     );
     assert_eq!(
-        roll_back(&server, "version-0").await,
-        Some(Type::UpdateInProgress)
+        roll_back(&server, "version-1").await,
+        None,
+        "the current one"
     );
+    assert!(status(&server).await.cancelled);
+    assert_eq!(rows(&server).await, halted);
     // Either the cancelled update is resumed, or the last container of its definition goes.
     assert_eq!(roll_back(&server, "version-2").await, None);
     assert!(!status(&server).await.cancelled);
@@ -139,6 +143,133 @@ async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
     assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
     until_done(&server).await;
     assert_eq!(update(&server, to(definition("version-3"))).await, None);
+}
+
+/// Updates an LRP of two waiting instances from the definition `before` to `cancelled`, which is
+/// cancelled. The way back is halted: the container `new-0` of the cancelled definition has
+/// traffic, and the other instance fails with the definition from before.
+async fn halt_the_way_back(server: &Server, before: &str, cancelled: &str) {
+    let scaled = proto::DesiredLrpUpdate {
+        instances: Some(2),
+        ..Default::default()
+    };
+    assert_eq!(update(server, scaled).await, None);
+    update_to(server, cancelled).await;
+    start_new(server, 0, "new-0").await;
+    assert_eq!(cancel(server).await, None);
+    for name in ["back-1", "back-2", "back-3"] {
+        crash_new(server, 1, name).await;
+    }
+    settle(server).await;
+    let halted = [
+        format!("0/0 RUNNING new-0 {cancelled}"),
+        format!("1/0 CRASHED  {before}"),
+    ];
+    assert_eq!(rows(server).await, halted);
+    let status = status(server).await;
+    assert_eq!(
+        (status.cancelled, status.failing, status.running_previous),
+        (true, 1, 1)
+    );
+}
+
+// Goal: an app whose previous definition fails can be corrected while it runs the cancelled one.
+on_each_layout!(halted_cancellation_is_followed_by_an_update_that_replaces_all_instances);
+async fn halted_cancellation_is_followed_by_an_update_that_replaces_all_instances(kind: Kind) {
+    let server = running(kind, 0).await;
+    halt_the_way_back(&server, "version-1", "version-2").await;
+    update_to(&server, "version-3").await;
+    assert_eq!(ids(&server).await, ("version-3".into(), "version-1".into()));
+    assert!(!status(&server).await.cancelled);
+    // Clients find two definitions, so the container names one of them.
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-1", "1/0 UNCLAIMED  version-3"],
+    )
+    .await;
+    let listed = [
+        ("version-3".into(), 128, true),
+        ("version-1".into(), 64, true),
+        ("version-2".into(), 128, false),
+    ];
+    assert_eq!(
+        definitions(&server).await,
+        listed,
+        "the cancelled one is archived"
+    );
+    start_new(&server, 1, "newest-1").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-3",
+            "0/1 RUNNING new-0 version-1",
+            "1/0 RUNNING newest-1 version-3",
+        ],
+    )
+    .await;
+    // The heartbeat of the replaced container.
+    assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
+    start_new(&server, 0, "newest-0").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING newest-0 version-3",
+            "1/0 RUNNING newest-1 version-3",
+        ],
+    )
+    .await;
+    until_done(&server).await;
+    assert_eq!(definitions(&server).await.len(), 3);
+}
+
+on_each_layout!(halted_cancellation_is_followed_by_a_rollback_which_may_be_cancelled);
+async fn halted_cancellation_is_followed_by_a_rollback_which_may_be_cancelled(kind: Kind) {
+    let server = running(kind, 0).await;
+    update_to(&server, "version-2").await;
+    until_done(&server).await;
+    halt_the_way_back(&server, "version-2", "version-3").await;
+    assert_eq!(roll_back(&server, "version-1").await, None);
+    assert_eq!(ids(&server).await, ("version-1".into(), "version-2".into()));
+    until_rows(
+        &server,
+        &["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-1"],
+    )
+    .await;
+    assert_eq!(
+        roll_back(&server, "version-3").await,
+        Some(Type::UpdateInProgress),
+        "this one is not cancelled"
+    );
+    assert_eq!(cancel(&server).await, None);
+    assert_eq!(ids(&server).await, ("version-2".into(), "version-1".into()));
+    settle(&server).await;
+    let uncertain = ["0/0 RUNNING new-0 version-2", "1/0 UNCLAIMED  version-2"];
+    assert_eq!(rows(&server).await, uncertain);
+    let status_now = status(&server).await;
+    assert_eq!(
+        (status_now.running, status_now.running_previous),
+        (0, 1),
+        "the container is not taken to run the definition that it names"
+    );
+    start_new(&server, 1, "back-4").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING new-0 version-2",
+            "1/0 RUNNING back-4 version-2",
+        ],
+    )
+    .await;
+    start_new(&server, 0, "back-0").await;
+    until_done(&server).await;
+    assert_eq!(
+        rows(&server).await,
+        [
+            "0/0 RUNNING back-0 version-2",
+            "1/0 RUNNING back-4 version-2"
+        ]
+    );
 }
 
 on_each_layout!(update_of_crashed_instances_may_be_cancelled_and_corrected);

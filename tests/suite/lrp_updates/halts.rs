@@ -70,6 +70,28 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     until_done(&server).await;
 }
 
+/// The number of halted updates that convergence publishes as a metric.
+async fn halted_updates(server: &Server) -> u64 {
+    let counts = convergence::run(&server.service).await.unwrap();
+    counts.lrps.halted_updates
+}
+
+on_each_layout!(removed_lrp_without_containers_is_not_counted_as_halted);
+async fn removed_lrp_without_containers_is_not_counted_as_halted(kind: Kind) {
+    let server = running(kind, 1).await;
+    crash_three_times(&server, 0, "old-0").await;
+    update_to(&server, "version-2").await;
+    for name in ["new-0", "new-1", "new-2"] {
+        crash_new(&server, 0, name).await;
+    }
+    settle(&server).await;
+    assert_eq!(rows(&server).await, ["0/0 CRASHED  version-2"]);
+    assert_eq!(halted_updates(&server).await, 1);
+    assert_eq!(remove_lrp(&server).await, None);
+    settle(&server).await;
+    assert_eq!(halted_updates(&server).await, 0);
+}
+
 on_each_layout!(instance_that_does_not_become_routable_halts_the_update_until_it_does);
 async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(kind: Kind) {
     let pace = Pace {

@@ -30,6 +30,45 @@ async fn most_instances_in_flight_are_configured(kind: Kind) {
     assert_eq!(rows(&server).await.len(), 5);
 }
 
+/// Desires another LRP of one instance, which runs version-1 in the container `old-next`.
+async fn run_next(server: &Server) {
+    let next = proto::DesiredLrp {
+        process_guid: b"next".to_vec(),
+        instances: 1,
+        ..version_1()
+    };
+    desire(server, next).await;
+    start_next(server, "old-next").await;
+}
+
+/// A cell claims the instance of the other LRP and starts it.
+async fn start_next(server: &Server, container: &str) {
+    let claimed = proto::ClaimActualLrpRequest {
+        process_guid: b"next".to_vec(),
+        ..claim(0, container)
+    };
+    assert_eq!(call_error(server, CLAIM, &claimed).await, None);
+    let key = proto::ActualLrpKey {
+        process_guid: b"next".to_vec(),
+        index: 0,
+        domain: b"domain".to_vec(),
+    };
+    let started = proto::StartActualLrpRequest {
+        actual_lrp_key: Some(key),
+        ..start(0, container)
+    };
+    assert_eq!(call_error(server, START, &started).await, None);
+}
+
+/// Updates the other LRP to version-2.
+async fn update_next(server: &Server) {
+    let request = proto::UpdateDesiredLrpRequest {
+        process_guid: b"next".to_vec(),
+        update: Some(to(definition("version-2"))),
+    };
+    assert_eq!(error_of(server, UPDATE, &request).await, None);
+}
+
 // Goal: updates of many LRPs together need no more containers than configured, and a halted one
 // keeps no place.
 on_each_layout!(most_instances_in_flight_of_all_lrps_are_configured);
@@ -39,39 +78,7 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
         ..Pace::default()
     };
     let server = running_at(kind, pace, 1).await;
-    let other = |name: &str, lrp: proto::DesiredLrp| proto::DesiredLrp {
-        process_guid: name.into(),
-        ..lrp
-    };
-    desire(
-        &server,
-        other(
-            "next",
-            proto::DesiredLrp {
-                instances: 1,
-                ..version_1()
-            },
-        ),
-    )
-    .await;
-    let start_next = async |container: &str| {
-        let claimed = proto::ClaimActualLrpRequest {
-            process_guid: b"next".to_vec(),
-            ..claim(0, container)
-        };
-        assert_eq!(call_error(&server, CLAIM, &claimed).await, None);
-        let key = proto::ActualLrpKey {
-            process_guid: b"next".to_vec(),
-            index: 0,
-            domain: b"domain".to_vec(),
-        };
-        let started = proto::StartActualLrpRequest {
-            actual_lrp_key: Some(key),
-            ..start(0, container)
-        };
-        assert_eq!(call_error(&server, START, &started).await, None);
-    };
-    start_next("old-next").await;
+    run_next(&server).await;
     update_to(&server, "version-2").await;
     let expected = [
         "0/0 UNCLAIMED  version-2",
@@ -79,12 +86,7 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
         "0/1 RUNNING old-0 version-1",
     ];
     until_rows(&server, &expected).await;
-    let update = Some(to(definition("version-2")));
-    let request = proto::UpdateDesiredLrpRequest {
-        process_guid: b"next".to_vec(),
-        update,
-    };
-    assert_eq!(error_of(&server, UPDATE, &request).await, None);
+    update_next(&server).await;
     settle(&server).await;
     assert_eq!(rows(&server).await, expected, "it waits");
     for name in ["new-0", "new-1", "new-2"] {
@@ -97,7 +99,7 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
     {
         pause().await;
     }
-    start_next("new-next").await;
+    start_next(&server, "new-next").await;
     until(|| !server.service.is_replacing()).await;
     let running = rows(&server)
         .await
@@ -105,4 +107,27 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
         .filter(|row| row.contains("new-next"))
         .collect::<Vec<_>>();
     assert_eq!(running, ["0/0 RUNNING new-next version-2"]);
+}
+
+on_each_layout!(removed_lrp_without_containers_leaves_its_place_to_another_one);
+async fn removed_lrp_without_containers_leaves_its_place_to_another_one(kind: Kind) {
+    let pace = Pace {
+        max_in_flight_total: NonZeroU32::new(1).unwrap(),
+        ..Pace::default()
+    };
+    let server = running_at(kind, pace, 1).await;
+    run_next(&server).await;
+    crash_three_times(&server, 0, "old-0").await;
+    update_to(&server, "version-2").await;
+    settle(&server).await;
+    update_next(&server).await;
+    settle(&server).await;
+    let expected = ["0/0 UNCLAIMED  version-2", "0/0 RUNNING old-next version-1"];
+    assert_eq!(rows(&server).await, expected, "the instance has the place");
+    assert_eq!(remove_lrp(&server).await, None);
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-next version-1"],
+    )
+    .await;
 }

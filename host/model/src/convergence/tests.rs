@@ -197,6 +197,43 @@ fn instance_of_a_gone_cell_is_replaced() {
     }
 }
 
+/// One run lists the cells once, and may take longer than any fixed time.
+#[test]
+fn container_of_a_cell_that_came_after_the_list_is_not_lost_in_a_run_of_twelve_minutes() {
+    const MINUTE_NS: i64 = 60 * SECOND_NS;
+    let cells = CellSet::Known {
+        cells: BTreeSet::new(),
+        listed_at_ns: 0,
+    };
+    let none = BTreeSet::new();
+    let input = ConvergenceInput {
+        now_ns: 12 * MINUTE_NS,
+        cells: &cells,
+        fresh: &none,
+        known: &none,
+    };
+    let due = |presence, since_minutes: i64| {
+        let row = ActualLrp {
+            since_ns: since_minutes * MINUTE_NS,
+            ..row(State::Running, presence, "new")
+        };
+        let actions = decide(0, &slot([row]), Some(&wanted(1)), &input);
+        actions
+            .into_iter()
+            .filter(|action| *action != SlotAction::Create)
+            .collect::<Vec<_>>()
+    };
+    for (presence, lost) in [
+        (Presence::Ordinary, SlotAction::Suspect),
+        (Presence::Evacuating, SlotAction::RemoveEvacuating),
+    ] {
+        assert_eq!(due(presence, 11), [], "{presence:?}");
+        assert_eq!(due(presence, 12), [], "{presence:?}");
+        assert_eq!(due(presence, 0), [lost], "it had the container before");
+        assert_eq!(due(presence, 13), [lost], "by another clock");
+    }
+}
+
 #[test]
 fn instance_without_a_cell_is_lost_only_if_no_cell_is_present() {
     let nowhere = slot([ordinary(State::Running, "")]);

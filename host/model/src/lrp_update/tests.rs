@@ -250,6 +250,52 @@ fn cancelled_update_is_done_when_nothing_runs_the_cancelled_definition() {
     }
 }
 
+/// One instance fails with the previous definition, and another one still runs the cancelled one.
+#[test]
+fn update_after_a_halted_cancellation_replaces_all_instances() {
+    const NEXT: &[u8] = b"version-3";
+    let mut slots = slots([slot(OLD, State::Crashed), slot(NEW, State::Running)]);
+    let way_back = UpdatedLrp {
+        definition_id: OLD,
+        is_cancelled: true,
+        ..lrp(2)
+    };
+    assert_eq!(way_back.due(&slots), [], "it is halted");
+    assert!(!way_back.is_done(&slots));
+
+    for slot in slots.values_mut() {
+        let given_up = slot.switch_definition(&OLD.to_vec(), &NEXT.to_vec(), 0);
+        assert_eq!(given_up, None);
+    }
+    let named = |slots: &BTreeMap<i32, Box<Slot>>| {
+        let rows = slots.values().flat_map(|slot| slot.rows());
+        rows.map(|row| row.definition_id.clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(named(&slots), [NEXT, OLD], "none names the cancelled one");
+    let run = |slot: &mut Slot| {
+        let row = slot.ordinary.as_mut().unwrap();
+        row.state = State::Running.at_rest();
+        row.routable = true;
+    };
+    let next = UpdatedLrp {
+        definition_id: NEXT,
+        ..lrp(2)
+    };
+    assert_eq!(next.due(&slots), [], "one is pending");
+    run(slots.get_mut(&0).unwrap());
+    assert_eq!(next.due(&slots), [(1, UpdateAction::Replace)]);
+    let second = slots.get_mut(&1).unwrap();
+    second.begin_replacement(&NEXT.to_vec(), 0).unwrap();
+    run(second);
+    assert_eq!(next.due(&slots), [(1, UpdateAction::StopReplaced)]);
+    assert!(!next.is_done(&slots));
+    slots.get_mut(&1).unwrap().evacuating = None;
+    assert_eq!(next.due(&slots), []);
+    assert!(next.is_done(&slots));
+    assert_eq!(named(&slots), [NEXT, NEXT]);
+}
+
 #[test]
 fn cancelled_definition_is_kept_running_only_while_it_receives_traffic() {
     let unroutable = |mut slot: Box<Slot>| {

@@ -128,7 +128,9 @@ impl Slot {
     /// Adapts the rows to a new current definition. What names none has the previous one. What
     /// waits takes the new one at once, and a container in the evacuating row that runs it becomes
     /// the managed one again. What was claimed may run either definition, because its cell reads
-    /// the desired LRP after the claim. Returns the instance that was to replace the container, if
+    /// the desired LRP after the claim. A container of a third definition, that of a cancelled
+    /// update, is recorded as an uncertain one of the previous definition: clients find no
+    /// scheduling info of a third one. Returns the instance that was to replace the container, if
     /// its cell has to stop one.
     pub fn switch_definition(
         &mut self,
@@ -136,14 +138,27 @@ impl Slot {
         current: &Text,
         now_ns: i64,
     ) -> Option<ActualLrp> {
+        let is_third = |row: &ActualLrp| {
+            !row.definition_id.is_empty()
+                && !row.waits()
+                && ![previous, current].contains(&&row.definition_id)
+        };
+        // A container that one of a third definition replaces is recognised as replaced by its
+        // uncertainty, since both name the same definition.
+        let is_replaced = self.ordinary.as_ref().is_some_and(is_third) && self.replaced().is_some();
         for presence in Presence::ALL {
-            let unnamed = self
-                .at_mut(presence)
-                .as_mut()
-                .filter(|row| row.definition_id.is_empty());
-            unnamed
-                .into_iter()
-                .for_each(|row| row.definition_id.clone_from(previous));
+            let Some(row) = self.at_mut(presence) else {
+                continue;
+            };
+            let is_replaced = is_replaced && presence == Presence::Evacuating;
+            if row.definition_id.is_empty() {
+                row.definition_id.clone_from(previous);
+            } else if is_third(row) || is_replaced {
+                row.definition_id.clone_from(previous);
+                row.definition_uncertain = true;
+                // Without another time: the container goes on.
+                row.tag.index = row.tag.index.wrapping_add(1);
+            }
         }
         let given_up = self.revert_replacement(current, now_ns).ok().flatten();
         self.take_definition(current, now_ns);

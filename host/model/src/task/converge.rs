@@ -7,11 +7,12 @@ const NOT_STARTED: &[u8] = b"not started within time limit";
 const CELL_GONE: &[u8] = b"cell disappeared before completion";
 
 /// The input of a decision besides the task: the present cells, and limits in nanoseconds.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 pub struct TaskConvergence<'a> {
-    /// Nanoseconds since 1970.
+    /// The time of the decision, in nanoseconds since 1970. Not before the task was read.
     pub now_ns: i64,
-    /// The cells with a presence in Locket; unknown if Locket is not configured.
+    /// The cells with a presence in Locket, which may have been listed long before; unknown if
+    /// Locket is not configured.
     pub cells: &'a CellSet,
     /// Time since the last change after which the callback of a completed or resolving task is
     /// called again.
@@ -40,6 +41,12 @@ pub enum TaskAction {
 }
 
 impl TaskConvergence<'_> {
+    /// The input of a decision at another time, in nanoseconds since 1970.
+    #[must_use]
+    pub fn at(&self, now_ns: i64) -> Self {
+        Self { now_ns, ..*self }
+    }
+
     /// The due action, if there is one.
     pub fn decide(&self, task: &Task) -> Option<TaskAction> {
         let since = |then_ns: i64, limit_ns: i64| then_ns < self.now_ns.saturating_sub(limit_ns);
@@ -50,7 +57,11 @@ impl TaskConvergence<'_> {
                 Some(TaskAction::Expire)
             }
             TaskState::Pending => Some(TaskAction::Auction),
-            TaskState::Running if self.cells.is_gone(&task.cell_id, task.updated_at_ns) => {
+            TaskState::Running
+                if self
+                    .cells
+                    .is_gone(&task.cell_id, task.updated_at_ns, self.now_ns) =>
+            {
                 Some(TaskAction::Abandon)
             }
             TaskState::Completed if forgotten => Some(TaskAction::Forget),
@@ -135,6 +146,34 @@ mod tests {
             decided(TaskState::Running, 0, ""),
             Some(TaskAction::Abandon),
             "a cell that no presence names is gone"
+        );
+    }
+
+    #[test]
+    fn task_of_a_cell_that_came_after_the_list_is_not_abandoned_in_a_run_of_twelve_minutes() {
+        const MINUTE_NS: i64 = 60 * 1_000_000_000;
+        let cells = CellSet::Known {
+            cells: [b"here".to_vec()].into(),
+            listed_at_ns: 0,
+        };
+        let input = TaskConvergence {
+            now_ns: 0,
+            cells: &cells,
+            kick_ns: i64::MAX,
+            expire_pending_ns: i64::MAX,
+            expire_completed_ns: i64::MAX,
+        };
+        let task = Task {
+            state: TaskState::Running as i32,
+            cell_id: b"new".to_vec(),
+            updated_at_ns: 11 * MINUTE_NS,
+            ..Task::default()
+        };
+        assert_eq!(input.at(12 * MINUTE_NS).decide(&task), None);
+        assert_eq!(
+            input.at(10 * MINUTE_NS).decide(&task),
+            Some(TaskAction::Abandon),
+            "by another clock"
         );
     }
 

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 use super::super::bbs::input::MessageFile;
 use super::super::bbs::{CalledBbs, printable};
 use super::super::output::OutputForm;
+use super::counts::outcome;
 use super::{NamedLrp, RemovedLrp, RolledBack, Scaled, UpdateFile, about};
 
 /// The result of a change.
@@ -129,7 +130,7 @@ async fn print_status(bbs: CalledBbs, lrp: &NamedLrp) -> anyhow::Result<()> {
     let guid = lrp.process_guid.escape_debug();
     let definition = printable(&status.definition_id);
     let text = if status.previous_definition_id.is_empty() {
-        format!("all instances of {guid} run the definition {definition}")
+        format!("no update of {guid} is under way; {}", outcome(&status))
     } else if status.cancelled {
         format!(
             "the update of {guid} is cancelled; `bbs lrp watch {guid}` shows its instances return to the definition {definition}"

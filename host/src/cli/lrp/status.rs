@@ -1,13 +1,12 @@
 //! `bbs lrp status` and `bbs lrp definitions`: the update of an LRP, and the definitions that it
 //! has had.
 
-use std::fmt::Write;
-
 use bbs_client::{json, models};
 
 use super::super::bbs::{CalledBbs, printable};
 use super::super::output::{details, table};
 use super::change::status_of;
+use super::counts::counts;
 use super::instances::time;
 use super::listed::action;
 use super::{NamedLrp, about};
@@ -38,21 +37,6 @@ fn text(status: &models::DesiredLrpUpdateStatus) -> String {
         ("Halted", halted),
     ];
     details(11, lines)
-}
-
-/// The instances of an update by what they run.
-pub(super) fn counts(status: &models::DesiredLrpUpdateStatus) -> String {
-    let mut text = format!("{} of {} run it", status.running, status.instances);
-    for (count, rest) in [
-        (status.running_previous, "run another definition"),
-        (status.waiting, "do not run yet"),
-        (status.failing, "fail"),
-    ] {
-        if count > 0 {
-            let _ = write!(text, ", {count} {rest}");
-        }
-    }
-    text
 }
 
 pub(super) async fn definitions(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {

@@ -13,7 +13,7 @@ use super::super::bbs::{CalledBbs, explained, printable};
 use super::super::output::{self, OutputReader};
 use super::NamedLrp;
 use super::change::status_of;
-use super::status::counts;
+use super::counts::{counts, outcome};
 use lines::InstanceLine;
 
 /// The time after which the status is read again without an event. An update may end without one of
@@ -56,16 +56,8 @@ pub(super) async fn watch(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> {
         {
             return Ok(());
         }
-        match end(&status) {
-            Some(WatchEnd::Complete) => return Ok(()),
-            Some(WatchEnd::Halted) => bail!(
-                "the update of {guid} to the definition {} is halted: {}; correct it with `bbs lrp update`, or undo it with \
-                 `bbs lrp cancel {guid}`",
-                printable(&status.definition_id),
-                printable(&status.halt_reason),
-                guid = process_guid.escape_debug()
-            ),
-            None => {}
+        if let Some(end) = end(&status) {
+            return check_end(end, process_guid, &status);
         }
         seen = Some(status);
         event_of_end_is_read = false;
@@ -139,10 +131,44 @@ fn is_end(changed: &models::DesiredLrpChangedEvent, process_guid: &str) -> bool 
 fn end(status: &models::DesiredLrpUpdateStatus) -> Option<WatchEnd> {
     if status.previous_definition_id.is_empty() {
         Some(WatchEnd::Complete)
-    } else if status.halt_reason.is_empty() {
-        None
-    } else {
+    } else if status.failing > 0 {
         Some(WatchEnd::Halted)
+    } else {
+        None
+    }
+}
+
+/// Checks that the watch has ended without failing instances.
+///
+/// # Errors
+/// Instances fail; the error has their number and the reason of the first one, and what to do.
+fn check_end(
+    end: WatchEnd,
+    process_guid: &str,
+    status: &models::DesiredLrpUpdateStatus,
+) -> anyhow::Result<()> {
+    let guid = process_guid.escape_debug();
+    let definition = printable(&status.definition_id);
+    let counts = counts(status);
+    let reason = match printable(&status.halt_reason) {
+        reason if reason.is_empty() => "no reason is known".to_owned(),
+        reason => reason,
+    };
+    match end {
+        WatchEnd::Complete if status.failing == 0 => Ok(()),
+        WatchEnd::Complete => bail!(
+            "instances of {guid} fail with the definition {definition}: {reason} ({counts}); correct it with `bbs lrp update`, or \
+             return to another one with `bbs lrp rollback`"
+        ),
+        // A correction is accepted once the update is cancelled.
+        WatchEnd::Halted if !status.cancelled => bail!(
+            "the update of {guid} to the definition {definition} is halted: {reason} ({counts}); undo it with `bbs lrp cancel {guid}`, \
+             after which `bbs lrp update` corrects it"
+        ),
+        WatchEnd::Halted => bail!(
+            "the cancelled update of {guid} cannot return to the definition {definition}: {reason} ({counts}); correct it with \
+             `bbs lrp update`, or go to another definition with `bbs lrp rollback`"
+        ),
     }
 }
 
@@ -194,19 +220,15 @@ fn status_line(
 ) -> String {
     let guid = process_guid.escape_debug();
     let definition = printable(&now.definition_id);
-    let all = format!(
-        "all {} instances run the definition {definition}",
-        now.instances
-    );
     match before {
         None if end(now) == Some(WatchEnd::Complete) => {
-            format!("{guid}: no update is under way; {all}")
+            format!("{guid}: no update is under way; {}", outcome(now))
         }
         Some(before) if end(now) == Some(WatchEnd::Complete) && before.cancelled => {
-            format!("{guid}: the cancelled update is undone; {all}")
+            format!("{guid}: the cancelled update is undone; {}", outcome(now))
         }
         Some(_) if end(now) == Some(WatchEnd::Complete) => {
-            format!("{guid}: the update is complete; {all}")
+            format!("{guid}: the update is complete; {}", outcome(now))
         }
         _ if now.cancelled => format!(
             "{guid}: back to the definition {definition}: {}",
@@ -229,21 +251,70 @@ mod tests {
         }
     }
 
+    fn complete(definition: &str) -> models::DesiredLrpUpdateStatus {
+        models::DesiredLrpUpdateStatus {
+            running: 3,
+            ..status(definition, "")
+        }
+    }
+
+    /// With one instance of three that fails.
+    fn failing(definition: &str, previous: &str) -> models::DesiredLrpUpdateStatus {
+        models::DesiredLrpUpdateStatus {
+            running: 2,
+            failing: 1,
+            halt_reason: b"exit\x1b".to_vec(),
+            ..status(definition, previous)
+        }
+    }
+
     #[test]
-    fn update_ends_when_there_is_no_previous_definition_or_a_reason_to_halt() {
-        let halted = models::DesiredLrpUpdateStatus {
-            halt_reason: b"crashed".to_vec(),
-            ..status("2", "1")
+    fn update_ends_when_there_is_no_previous_definition_or_an_instance_fails() {
+        let without_reason = models::DesiredLrpUpdateStatus {
+            halt_reason: Vec::new(),
+            ..failing("2", "1")
         };
         assert_eq!(end(&status("2", "1")), None);
-        assert_eq!(end(&status("2", "")), Some(WatchEnd::Complete));
-        assert_eq!(end(&halted), Some(WatchEnd::Halted));
+        assert_eq!(end(&complete("2")), Some(WatchEnd::Complete));
+        assert_eq!(end(&failing("2", "")), Some(WatchEnd::Complete));
+        assert_eq!(end(&failing("2", "1")), Some(WatchEnd::Halted));
+        assert_eq!(end(&without_reason), Some(WatchEnd::Halted));
+    }
+
+    #[test]
+    fn watch_that_ends_with_failing_instances_is_an_error_that_names_what_is_accepted() {
+        let error = |status: &models::DesiredLrpUpdateStatus| {
+            let checked = check_end(end(status).unwrap(), "app", status);
+            checked.err().map(|error| error.to_string())
+        };
+        assert_eq!(error(&complete("2")), None);
+        assert_eq!(
+            error(&failing("2", "")).unwrap(),
+            "instances of app fail with the definition 2: exit\\u{1b} (2 of 3 run it, 1 fail); correct it with `bbs lrp update`, or \
+             return to another one with `bbs lrp rollback`"
+        );
+        let halted = error(&failing("2", "1")).unwrap();
+        assert!(
+            halted.starts_with("the update of app to the definition 2 is halted: exit")
+                && halted.contains("`bbs lrp cancel app`"),
+            "{halted}"
+        );
+        let cancelled = models::DesiredLrpUpdateStatus {
+            cancelled: true,
+            ..failing("1", "2")
+        };
+        let halted = error(&cancelled).unwrap();
+        assert!(
+            halted.contains("`bbs lrp update`") && halted.contains("`bbs lrp rollback`"),
+            "{halted}"
+        );
+        assert!(!halted.contains("lrp cancel"), "{halted}");
     }
 
     #[test]
     fn status_line_says_what_an_update_is_and_how_it_ended() {
-        let one = status("1", "");
-        let two = status("2", "");
+        let one = complete("1");
+        let two = complete("2");
         let under_way = status("2", "1");
         let cancelled = models::DesiredLrpUpdateStatus {
             cancelled: true,
@@ -270,6 +341,10 @@ mod tests {
         assert_eq!(
             line(Some(&cancelled), &one),
             "app: the cancelled update is undone; all 3 instances run the definition 1"
+        );
+        assert_eq!(
+            line(Some(&cancelled), &failing("1", "")),
+            "app: the cancelled update is undone; the definition 1: 2 of 3 run it, 1 fail"
         );
     }
 }

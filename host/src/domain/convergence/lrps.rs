@@ -159,6 +159,8 @@ impl LrpConvergence<'_> {
     /// Acts on the slots of a page, and keeps `units` up to date with them.
     async fn act(&mut self, units: &mut BTreeMap<Text, ProcessRecords>, counter: &mut LrpCounter) {
         let workers = self.service.policy().convergence_workers.max(1);
+        // After the page was read, so that no record of it is of the future.
+        self.input.now_ns = self.service.store().now_ns();
         let mut due = Vec::new();
         let mut pushes = Vec::new();
         for (guid, unit) in &*units {
@@ -254,7 +256,8 @@ struct CommittedActions {
     actions: Vec<SlotAction>,
 }
 
-/// Locks the desired LRP before its instances, as every other call does.
+/// Locks the desired LRP before its instances, as every other call does. The slot may have changed
+/// since its page was read, so the actions are decided again, as of now.
 async fn attempt(
     service: &Service,
     input: &ConvergenceInput<'_>,
@@ -264,10 +267,14 @@ async fn attempt(
     let mut writer = store.writer().await?;
     let wanted = writer.wanted(&key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
-    let actions = decide(key.index, &before, wanted.as_ref(), input);
+    let input = ConvergenceInput {
+        now_ns: store.now_ns(),
+        ..*input
+    };
+    let actions = decide(key.index, &before, wanted.as_ref(), &input);
     let mut after = before.clone();
     for action in &actions {
-        action.apply(&mut after, key, store.now_ns())?;
+        action.apply(&mut after, key, input.now_ns)?;
     }
     let slot = after.clone();
     let changed = write(writer, before, after).await?;

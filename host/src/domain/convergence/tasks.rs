@@ -69,6 +69,7 @@ impl ConvergedTasks {
             // A writer that begins while this task reads would wait for a switch of the store, which
             // waits for the reader.
             drop(page);
+            let input = &input.at(service.store().now_ns());
             let due = self.sorted(found, input);
             let acted = stream::iter(due).map(|task| act(service, input, task));
             let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
@@ -172,14 +173,19 @@ async fn advance(
     guid: &[u8],
     action: TaskAction,
 ) -> Result<bool, DomainError> {
-    let still_due = |task: &Task| input.decide(task) == Some(action);
-    let changed = change_task(service, guid, |task, _| {
-        Ok(still_due(task).then(|| input.after(action, task)).flatten())
+    // As of now: another cell may have taken the task since its page was read.
+    let still_due = |task: &Task, now_ns| input.at(now_ns).decide(task) == Some(action);
+    let changed = change_task(service, guid, |task, now_ns| {
+        let is_due = still_due(task, now_ns);
+        Ok(is_due
+            .then(|| input.at(now_ns).after(action, task))
+            .flatten())
     })
     .await?;
+    let now_ns = service.store().now_ns();
     let task = changed
         .after
-        .or_else(|| Some(changed.before).filter(still_due));
+        .or_else(|| Some(changed.before).filter(|task| still_due(task, now_ns)));
     let is_due = task.is_some();
     submit(service, task);
     Ok(is_due)

@@ -170,7 +170,7 @@ async fn report(service: &Service, process_guid: &[u8], status: UpdateStatus) {
             let reason = String::from_utf8_lossy(&halt.reason);
             tracing::warn!(
                 name: "lrp-update.halted", process_guid = %guid, index = halt.index, %reason,
-                "an update is halted, because a new instance fails; it goes on when the instance runs; cancel or correct it"
+                "an update is halted, because a new instance fails; it goes on when the instance runs; cancel it, or, if it is cancelled, update or roll back to a definition that runs"
             );
         }
         None => {

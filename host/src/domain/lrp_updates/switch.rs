@@ -45,11 +45,12 @@ pub async fn cancel(
     change_definition(service, process_guid, DefinitionChange::Cancel, trace_id).await
 }
 
-/// Updates a desired LRP to an archived definition, or resumes the update that was cancelled.
+/// Updates a desired LRP to an archived definition, also while a cancelled update is under way,
+/// which is resumed if the definition is its own.
 ///
 /// # Errors
-/// `NotFound` if there is no such desired LRP; `UpdateInProgress`; `DefinitionNotFound` if the
-/// definition is not stored any more; errors of the store.
+/// `NotFound` if there is no such desired LRP; `UpdateInProgress` during an update that is not
+/// cancelled; `DefinitionNotFound` if the definition is not stored any more; errors of the store.
 pub async fn roll_back(
     service: &Service,
     process_guid: &[u8],
@@ -110,17 +111,14 @@ impl DefinitionChange<'_> {
             previous_definition_id: previous,
             ..
         } = &before.scheduling;
-        let is_cancelled = writer
-            .lrp_update(process_guid)
-            .await?
-            .is_some_and(|update| update.is_cancelled);
+        let is_cancelled = is_cancelled(writer, process_guid).await?;
         let id = match self {
             Self::Cancel if previous.is_empty() => return Err(DomainError::NoUpdateInProgress),
             Self::Cancel if is_cancelled => return Ok(None),
             Self::Cancel => previous,
-            // The cancelled update is resumed.
-            Self::RollBack(id) if is_cancelled && id == previous => previous,
-            Self::RollBack(_) if !previous.is_empty() => return Err(DomainError::UpdateInProgress),
+            Self::RollBack(_) if !previous.is_empty() && !is_cancelled => {
+                return Err(DomainError::UpdateInProgress);
+            }
             Self::RollBack(id) if id == definition_id => return Ok(None),
             Self::RollBack(id) => id,
         };
@@ -132,14 +130,30 @@ impl DefinitionChange<'_> {
     }
 }
 
+/// Whether the update under way is cancelled. It may be followed by an update to any definition: if
+/// the previous one fails, the way back does not end.
+async fn is_cancelled(writer: &mut Writer, process_guid: &[u8]) -> Result<bool, DomainError> {
+    let update = writer.lrp_update(process_guid).await?;
+    Ok(update.is_some_and(|update| update.is_cancelled))
+}
+
 /// The definition that an update leads to; `None` if it is the current one. Completes what the
 /// client left out.
+///
+/// # Errors
+/// `UpdateInProgress` during an update that is not cancelled; `DefinitionExists`; errors of the
+/// store.
 pub(in crate::domain) async fn to_switch_to(
     writer: &mut Writer,
     before: &DesiredLrp,
     wanted: &Definition,
 ) -> Result<Option<Definition>, DomainError> {
-    if !before.scheduling.previous_definition_id.is_empty() {
+    let SchedulingInfo {
+        process_guid,
+        previous_definition_id: previous,
+        ..
+    } = &before.scheduling;
+    if !previous.is_empty() && !is_cancelled(writer, process_guid).await? {
         return Err(DomainError::UpdateInProgress);
     }
     let mut wanted = wanted.clone();
@@ -168,10 +182,7 @@ pub(in crate::domain) async fn to_switch_to(
             Err(DomainError::DefinitionExists)
         };
     }
-    match writer
-        .definition(&before.scheduling.process_guid, &wanted.id)
-        .await?
-    {
+    match writer.definition(process_guid, &wanted.id).await? {
         Some(archived) if wanted.has_same_content(&archived.definition) => {
             Ok(Some(archived.definition))
         }
@@ -180,15 +191,25 @@ pub(in crate::domain) async fn to_switch_to(
     }
 }
 
-/// Makes a definition the current one, and the current one the previous one.
+/// Makes a definition the current one, and the current one the previous one. The definition of a
+/// cancelled update is archived, unless it is the next one.
 pub(in crate::domain) async fn switch(
     writer: &mut Writer,
     before: &DesiredLrp,
     next: Definition,
     is_cancelled: bool,
 ) -> Result<(DesiredLrp, Switched), DomainError> {
-    let process_guid = &before.scheduling.process_guid;
+    let SchedulingInfo {
+        process_guid,
+        previous_definition_id: cancelled,
+        ..
+    } = &before.scheduling;
     let now_ns = writer.now_ns();
+    if !cancelled.is_empty() && *cancelled != next.id {
+        writer
+            .archive_definition(process_guid, cancelled, now_ns)
+            .await?;
+    }
     writer
         .put_definition(process_guid, &before.definition(), None)
         .await?;
@@ -269,10 +290,15 @@ pub(in crate::domain) async fn finish(
     begun: Begun,
     trace_id: &TraceId,
 ) {
-    let Begun { waiting, given_up } = begun;
+    let Begun {
+        mut waiting,
+        given_up,
+    } = begun;
     service
         .update_hints()
         .begin(service, &after.scheduling.process_guid);
+    // A call with fewer instances has deleted the others.
+    waiting.retain(|index| *index < after.scheduling.instances);
     if !waiting.is_empty() {
         request_auctions(service, &after.scheduling, waiting, trace_id).await;
     }

@@ -142,9 +142,52 @@ fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncer
     }
     let running = replaced(OLD, NEW, State::Running);
     let (slot, ()) = after(&running, |slot| {
-        drop(slot.switch_definition(&OLD.to_vec(), &OTHER.to_vec(), NOW_NS))
+        drop(slot.switch_definition(&NEW.to_vec(), &OLD.to_vec(), NOW_NS))
     });
     assert_eq!(slot, running, "what runs is what was claimed");
+}
+
+/// A cancelled update to the definition `OTHER` is followed by one from `OLD` to `NEW`.
+#[test]
+fn containers_of_a_third_definition_become_uncertain_ones_of_the_previous_definition() {
+    for state in [State::Claimed, State::Running] {
+        for presence in Presence::ALL {
+            let mut slot = ordinary_of(OLD, State::Running);
+            *slot.at_mut(presence) = Some(of(OTHER, state, presence, "other"));
+            let (switched, given_up) = after(&slot, |slot| {
+                slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS)
+            });
+            assert_eq!(given_up, None, "{state:?} {presence:?}");
+            let row = switched.at(presence).unwrap();
+            assert_eq!(
+                (&row.definition_id[..], row.definition_uncertain),
+                (OLD, true),
+                "{state:?} {presence:?}"
+            );
+            assert_eq!(
+                (row.tag.index, row.since_ns),
+                (8, BEFORE_NS),
+                "a new revision of a container that goes on"
+            );
+            assert!(row.is_old(NEW) && row.is_old(OLD) && row.is_old(OTHER));
+        }
+    }
+}
+
+#[test]
+fn replaced_container_stays_one_if_its_successor_has_a_third_definition() {
+    let slot = replaced(OLD, OTHER, State::Running);
+    let old = slot.evacuating.as_ref().unwrap().instance_key();
+    assert!(slot.is_replaced(&old));
+    let (switched, given_up) = after(&slot, |slot| {
+        slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS)
+    });
+    assert_eq!(given_up, None);
+    assert!(switched.is_replaced(&old));
+    for row in switched.rows() {
+        assert_eq!(&row.definition_id[..], OLD);
+        assert!(row.is_old(NEW) && row.tag.index == 8, "{row:?}");
+    }
 }
 
 #[test]

@@ -1,0 +1,65 @@
+//! Runs of convergence that take long: cells join after a run has listed those that are present.
+
+use bbs::testing::domain::Policy;
+
+use super::*;
+use crate::harness::database::on_each_database;
+
+const LONG_NS: i64 = 11 * 60 * SECOND_NS;
+
+on_each_database!(container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays);
+/// Method: the run works on one instance after the other, and waits for the cell that it requests
+/// to stop the first one. Meanwhile a cell joins and claims the second one, which was due for an
+/// auction.
+async fn container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let policy = Policy {
+        convergence_workers: 1,
+        ..Policy::default()
+    };
+    let options = Options {
+        kind,
+        clients: neighbours.clients(),
+        policy,
+        ..Options::default()
+    };
+    let server = Server::start(options).await;
+    let test = ConvergenceTest { server, neighbours };
+    for guid in ["p", "q"] {
+        let one = proto::DesiredLrp {
+            instances: 1,
+            ..lrp(guid)
+        };
+        desire(&test.server, one).await;
+    }
+    test.start(0, "cell-a").await;
+    test.keep_fresh(0).await;
+    test.server
+        .sql("UPDATE desired_lrps SET instances = 0 WHERE process_guid = 'p'")
+        .await;
+    let stale_ns = NOW_NS + 31 * SECOND_NS;
+    test.server.clock.set(stale_ns);
+    test.take_requests();
+    let rep = &test.neighbours.rep;
+    rep.reply_next(&[StubReply::OnceReleased]);
+    let join = async {
+        rep.wait_for_requests(1).await;
+        test.server.clock.set(stale_ns + LONG_NS);
+        let claim = proto::ClaimActualLrpRequest {
+            process_guid: b"q".to_vec(),
+            index: 0,
+            actual_lrp_instance_key: instance(0, "cell-b"),
+        };
+        assert_eq!(
+            lrps::call_error(&test.server, lrps::CLAIM, &claim).await,
+            None
+        );
+        rep.release();
+    };
+    let (converged, ()) = tokio::join!(convergence::run(&test.server.service), join);
+    assert_eq!(converged.unwrap().lrps.claimed, 1);
+    assert_eq!(
+        test.rows().await,
+        ["p/0 RUNNING 0 cell-a", "q/0 CLAIMED 0 cell-b"]
+    );
+}
