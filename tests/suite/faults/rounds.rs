@@ -34,9 +34,6 @@ const ROUNDS: u64 = 6;
 const CALLS: u64 = 20;
 /// The lifetime of the lock, which passes in each round in which a host is killed.
 const LOCK_TTL: &str = "5s";
-/// Bound of an acknowledged call: three attempts that wait for half of the lifetime of the lock,
-/// and for the server to come back between them, on a machine that is busy.
-const LONGEST_CALL: Duration = Duration::from_secs(60);
 /// A server that is away for longer than this may fail the calls that wait for it.
 const LONGEST_OUTAGE: Duration = Duration::from_secs(4);
 
@@ -110,8 +107,8 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
         .max()
         .max(report.writes_from_send.max());
     assert!(
-        Duration::from_micros(longest).max(acknowledged.longest) < LONGEST_CALL,
-        "{report}"
+        Duration::from_micros(longest).max(acknowledged.longest) < PATIENCE,
+        "a call was blocked: {report}"
     );
     acknowledged.assert_is_there(&caller).await;
     assert_changes_are_published(&caller).await;

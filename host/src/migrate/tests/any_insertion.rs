@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::history::LayoutHistory;
-use bbs_lens::layout::manifest::{Access, DataVersion, Direction, Manifest};
+use bbs_lens::layout::manifest::{Access, Change, DataVersion, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
@@ -261,8 +261,15 @@ async fn world_with(catalog: &[Arc<dyn Transform>], to: DataVersion) -> TestEngi
 }
 
 /// What clients write to columns and tables that a migration above `above` has added and that every
-/// later layout has. Only these have the same meaning before and after an insertion.
-async fn edit(world: &TestEngine, layout: &Layout, above: DataVersion, common: &Layout) {
+/// later layout has. Only these have the same meaning before and after an insertion; `of_apps` says
+/// whether those of apps have.
+async fn edit(
+    world: &TestEngine,
+    layout: &Layout,
+    above: DataVersion,
+    common: &Layout,
+    of_apps: bool,
+) {
     let newer = |name: &str| {
         name.rsplit_once('_')
             .is_some_and(|(_, version)| version.parse().is_ok_and(|v: u64| v > above))
@@ -285,7 +292,8 @@ async fn edit(world: &TestEngine, layout: &Layout, above: DataVersion, common: &
                 .await;
         }
         for column in &table.columns {
-            if column.name.starts_with("added_")
+            if of_apps
+                && column.name.starts_with("added_")
                 && newer(&column.name)
                 && kept.find_column(&column.name).is_some()
             {
@@ -347,8 +355,19 @@ async fn insert(
         layouts.at(from).unwrap(),
         whole_layouts.at(versions[newest]).unwrap(),
     ];
-    edit(&world, source, versions[first_inserted], target).await;
-    edit(&reference, target, versions[first_inserted], source).await;
+    // The values of a dropped column are given back to apps that have not changed since. In the one
+    // database clients write before an inserted migration drops the column, in the other after it.
+    let drops_column = |place: usize| {
+        let changes = &whole[place].manifest().changes;
+        is_inserted(place)
+            && changes
+                .iter()
+                .any(|change| matches!(change, Change::DropColumn { .. }))
+    };
+    let of_apps = !(0..last).any(drops_column);
+    let above = versions[first_inserted];
+    edit(&world, source, above, target, of_apps).await;
+    edit(&reference, target, above, source, of_apps).await;
     let before = world.everything().await;
 
     world.context.migrations.clone_from(&whole);
