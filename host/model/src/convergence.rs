@@ -38,6 +38,13 @@ pub struct ConvergenceInput<'a> {
     pub known: &'a BTreeSet<Text>,
 }
 
+impl ConvergenceInput<'_> {
+    /// Whether it is known that the cell of a row is not present.
+    pub fn is_on_gone_cell(&self, row: &ActualLrp) -> bool {
+        self.cells.is_gone(&row.cell_id, row.since_ns, self.now_ns)
+    }
+}
+
 /// The desired LRP, as far as convergence needs it.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct DesiredInstances {
@@ -175,7 +182,7 @@ pub fn decide(
     if slot
         .evacuating
         .as_ref()
-        .is_some_and(|row| is_gone(row, input))
+        .is_some_and(|row| input.is_on_gone_cell(row))
     {
         actions.push(SlotAction::RemoveEvacuating);
     }
@@ -280,13 +287,7 @@ fn of_ordinary(
 /// Whether the cell of a container is gone. A container without a cell is lost only if no cell is
 /// present at all.
 fn is_lost(row: &ActualLrp, input: &ConvergenceInput<'_>) -> bool {
-    is_gone(row, input) && (!row.cell_id.is_empty() || input.cells.is_empty())
-}
-
-fn is_gone(row: &ActualLrp, input: &ConvergenceInput<'_>) -> bool {
-    input
-        .cells
-        .is_gone(&row.cell_id, row.since_ns, input.now_ns)
+    input.is_on_gone_cell(row) && (!row.cell_id.is_empty() || input.cells.is_empty())
 }
 
 #[cfg(test)]

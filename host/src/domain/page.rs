@@ -197,7 +197,11 @@ impl Page {
             "a page ends after the key at which it begins"
         );
         self.end = PageBound::Fixed(listed.last);
-        for record in &listed.records {
+        // In key order: all between them have the key that both have.
+        for record in [listed.records.first(), listed.records.last()]
+            .into_iter()
+            .flatten()
+        {
             let key = record.partition_key();
             let first_key = self.first_key.get_or_insert_with(|| key.to_vec());
             self.has_several_keys |= first_key.as_slice() != key;

@@ -143,13 +143,13 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
             );
         }
         self.write_line(&message, severity, data);
-        if self.lines.has_left_out() && !self.lines.is_refusing() {
-            let left_out = self.lines.take_left_out();
-            // Another thread may have taken them.
-            if left_out > 0 {
-                let data = Map::from_iter([("left_out".to_owned(), left_out.into())]);
-                self.write_line("log.lines-left-out", Severity::Error, data);
-            }
+        if self.lines.is_refusing() {
+            return;
+        }
+        let left_out = self.lines.take_left_out();
+        if left_out > 0 {
+            let data = Map::from_iter([("left_out".to_owned(), left_out.into())]);
+            self.write_line("log.lines-left-out", Severity::Error, data);
         }
     }
 }

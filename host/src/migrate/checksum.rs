@@ -167,7 +167,7 @@ pub(super) async fn replace(
     write(tx, &plan.table.name, sum).await
 }
 
-/// What a copy has to contain now.
+/// The rows that a copy has to contain now.
 pub(super) async fn written(
     tx: &mut Transaction,
     plan: &TablePlan,

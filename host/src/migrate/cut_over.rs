@@ -341,20 +341,24 @@ pub(super) async fn clean_up_or_postpone(
         let longest = &mut context.tuning.lock_timeout;
         *longest = LOCK_WAIT_OF_CLEAN_UP.min(*longest);
     }
-    match clean_up(&context, fence).await {
-        Err(
-            fault @ (MigrateError::Fence(FenceError::Schema { .. }) | MigrateError::Locked { .. }),
-        ) if is_finished || !matches!(fault, MigrateError::Locked { .. }) => {
-            tracing::error!(
-                name: "clean-up.postponed",
-                error = &fault as &dyn std::error::Error,
-                "tables that a migration replaced are not removed; end what uses them, and remove the objects that depend on them. \
-                 A host that serves tries again"
-            );
-            Ok(())
-        }
-        cleaned => cleaned,
+    let Err(fault) = clean_up(&context, fence).await else {
+        return Ok(());
+    };
+    let is_postponed = match &fault {
+        MigrateError::Fence(FenceError::Schema { .. }) => true,
+        MigrateError::Locked { .. } => is_finished,
+        _ => false,
+    };
+    if !is_postponed {
+        return Err(fault);
     }
+    tracing::error!(
+        name: "clean-up.postponed",
+        error = &fault as &dyn std::error::Error,
+        "tables that a migration replaced are not removed; end what uses them, and remove the objects that depend on them. \
+         A host that serves tries again"
+    );
+    Ok(())
 }
 
 /// Completes the cut-over of a migration whose version is durable: changes the names that it has

@@ -186,7 +186,7 @@ impl Work {
             .filter(|plan| plan.strategy == Strategy::Copy);
         let mut groups = 0..self.lens.groups.len();
         copies.all(|plan| !plan.digests_all)
-            && groups.all(|group| !self.walks(group) || self.has_copies(group))
+            && groups.all(|group| !self.visits_units(group) || self.has_copies(group))
     }
 
     /// Tables beside the real ones: unfinished copies, and originals that were replaced.

@@ -107,11 +107,9 @@ async fn verify_originals(context: &Context, job: &Arc<Job>) -> Result<(), Migra
     let units = partial_run::counted(context, job).await?.total;
     let phase = Some(Counted::Units.total(units));
     context.progress.enter("verify", job.describe(), phase);
-    let read =
-        (0..job.lens.groups.len()).filter(|group| job.walks(*group) && job.visits_units(*group));
-    for group in read {
+    for group in 0..job.lens.groups.len() {
         let originals = &job.lens.groups[group].sources;
-        if originals.is_empty() {
+        if originals.is_empty() || !job.visits_units(group) {
             continue;
         }
         let now = copy::checksum_of_originals(context, job, group).await?;

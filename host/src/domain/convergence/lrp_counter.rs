@@ -50,9 +50,7 @@ impl LrpCounter {
         let lost = rows.filter(|row| {
             matches!(row.state(), Some(State::Claimed | State::Running))
                 && !row.cell_id.is_empty()
-                && input
-                    .cells
-                    .is_gone(&row.cell_id, row.since_ns, input.now_ns)
+                && input.is_on_gone_cell(row)
         });
         self.lost_cells.extend(lost.map(|row| row.cell_id.clone()));
     }
