@@ -76,13 +76,14 @@ pub enum Answer {
     Busy,
 }
 
-impl From<Result<Vec<u8>, RunError>> for Answer {
-    fn from(answer: Result<Vec<u8>, RunError>) -> Self {
+impl Answer {
+    /// `keeps_container` is that of [`CallTarget::keeps_container`].
+    fn of(answer: Result<Vec<u8>, RunError>, keeps_container: bool) -> Self {
         match answer {
             Ok(answer) => Self::Whole(answer),
             Err(RunError::NotHeld(refused)) => Self::NotHeld(refused),
             Err(RunError::Busy) => Self::Busy,
-            Err(RunError::Translate(error)) => Self::Whole(errors::fault(error)),
+            Err(RunError::Translate(error)) => Self::Whole(errors::fault(error, keeps_container)),
         }
     }
 }
@@ -193,8 +194,8 @@ impl Api {
     }
 
     /// The answer to a request whose body ended early.
-    pub fn interrupted_body(&self) -> Answer {
-        Answer::Whole(errors::interrupted_body())
+    pub fn interrupted_body(&self, target: &CallTarget) -> Answer {
+        Answer::Whole(errors::interrupted_body(target.keeps_container()))
     }
 
     /// Runs a method through the chain. A list is returned as pages unless it fits on one.
@@ -202,10 +203,9 @@ impl Api {
         if target.is_paged() {
             return Pages::begin(Arc::clone(self), target, request).await;
         }
-        self.run(target, &request, Extent::Whole)
-            .await
-            .answer
-            .into()
+        let keeps_container = target.keeps_container();
+        let run = self.run(target, &request, Extent::Whole).await;
+        Answer::of(run.answer, keeps_container)
     }
 
     /// Subscribes to events from now on; `body` is the subscriber's encoded filter.

@@ -215,7 +215,7 @@ async fn respond(
             };
             run_detached(api, target, request, counted).await?
         }
-        Err(BodyError::Interrupted(_)) => api.interrupted_body(),
+        Err(BodyError::Interrupted(_)) => api.interrupted_body(&target),
         Err(rejected) => return Err(rejected.into()),
     };
     let response = Response::builder()

@@ -146,6 +146,13 @@ impl CallTarget {
         }
     }
 
+    /// Whether the cell keeps the container if its call ends without an answer of the handler, as
+    /// Diego decides: an answer that does not say so has the cell delete it.
+    pub fn keeps_container(&self) -> bool {
+        let method = unrevised(self.name());
+        ["EvacuateClaimedActualLRP", "EvacuateRunningActualLRP"].contains(&method)
+    }
+
     /// The registered name of the method, with its revision.
     pub fn name(&self) -> &str {
         match self {

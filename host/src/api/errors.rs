@@ -3,7 +3,7 @@
 use bbs_model::{slot, task};
 use bbs_modules::translate::TranslateError;
 use bbs_proto::models::error::Type;
-use bbs_proto::models::{DesiredLrpLifecycleResponse, Error};
+use bbs_proto::models::{Error, EvacuationResponse};
 use bbs_work::causes::with_causes;
 use prost::Message;
 
@@ -19,38 +19,40 @@ pub(super) fn error(error: &DomainError) -> Error {
     }
 }
 
-/// Encodes an answer that holds only the error. Every response message has its error in field 1, so
-/// any type works.
+/// Encodes an answer that holds only the error.
 pub(super) fn answer(error: &DomainError) -> Vec<u8> {
-    encode(typed(error))
+    encode(typed(error), false)
 }
 
 /// The answer to a request whose body ended early.
-pub(super) fn interrupted_body() -> Vec<u8> {
-    encode((
-        Type::UnknownError,
-        "the request failed for an unknown reason".into(),
-    ))
+pub(super) fn interrupted_body(keeps_container: bool) -> Vec<u8> {
+    let reason = "the request failed for an unknown reason";
+    encode((Type::UnknownError, reason.into()), keeps_container)
 }
 
 /// The end of a list whose transaction was kept for too long.
 pub(super) fn slow_list() -> Vec<u8> {
     let reason = "the list is not complete: it was received too slowly to be read at one moment; receive it faster, or \
                   list less with a filter";
-    encode((Type::UnknownError, reason.into()))
+    encode((Type::UnknownError, reason.into()), false)
 }
 
 /// The answer to a call that failed in a translator, which has logged it.
-pub(super) fn fault(fault: TranslateError) -> Vec<u8> {
-    encode((Type::UnknownError, fault.reason))
+pub(super) fn fault(fault: TranslateError, keeps_container: bool) -> Vec<u8> {
+    encode((Type::UnknownError, fault.reason), keeps_container)
 }
 
-fn encode((kind, message): (Type, String)) -> Vec<u8> {
+/// Every response message has its error in field 1, so that this type serves for all.
+fn encode((kind, message): (Type, String), keep_container: bool) -> Vec<u8> {
     let error = Error {
         r#type: kind.into(),
         message: message.into(),
     };
-    DesiredLrpLifecycleResponse { error: Some(error) }.encode_to_vec()
+    EvacuationResponse {
+        error: Some(error),
+        keep_container,
+    }
+    .encode_to_vec()
 }
 
 fn typed(error: &DomainError) -> (Type, String) {

@@ -99,7 +99,7 @@ impl Pages {
                 pages.ready = Some(first);
                 Answer::Pages(Box::new(pages))
             }
-            whole => whole.into(),
+            whole => Answer::of(whole, false),
         }
     }
 
@@ -115,7 +115,11 @@ impl Pages {
             return Some(errors::slow_list());
         }
         let page = self.read(after).await;
-        Some(page.unwrap_or_else(|error| errors::fault(TranslateError::new(error.to_string()))))
+        Some(
+            page.unwrap_or_else(|error| {
+                errors::fault(TranslateError::new(error.to_string()), false)
+            }),
+        )
     }
 
     /// Waits for the client, which may take longer than the transaction may be kept. Then the list

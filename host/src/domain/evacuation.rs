@@ -123,6 +123,11 @@ async fn attempt(
         None => writer.definitions_of(&key.process_guid).await?,
     };
     let evacuated = after.evacuate_running(container, definitions, desired, store.now_ns())?;
+    if !evacuated.keeps_container && after == before {
+        // Its row stays, as in Diego, but routers must send nothing more to the container.
+        let without = before.without(&container.instance);
+        return Ok((ChangedSlot::of(before, without), evacuated));
+    }
     Ok((write(writer, before, after).await?, evacuated))
 }
 

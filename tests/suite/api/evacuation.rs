@@ -185,9 +185,15 @@ async fn undesired_container_is_not_kept_on_evacuation(kind: Kind) {
         ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]
     );
     call_error(&server, START, &start(0, "mine")).await;
+    let mut subscription = subscribe(&server);
     assert_eq!(
         evacuate(&server, RUNNING, &running(0, "mine")).await,
         NOT_KEPT
+    );
+    assert_eq!(
+        published(&server, &mut subscription).await,
+        ["0:RUNNING:mine -> "],
+        "routers learn that the container goes"
     );
     assert_eq!(
         rows(&server).await[0],

@@ -166,6 +166,19 @@ async fn calls_of_newer_versions_are_counted_for_the_whole_request() {
     }
 }
 
+/// A cell deletes a container unless the answer keeps it.
+#[tokio::test(flavor = "multi_thread")]
+async fn container_is_kept_when_a_translator_fails_at_its_evacuation() {
+    let server = hostile(Kind::Sqlite).await;
+    let reply = server
+        .post("/v1.2-hostile/evacuaterunningactuallrp", [])
+        .await;
+    let (kind, message) = reply.error();
+    assert_eq!(kind, Type::UnknownError);
+    assert!(message.contains("fails after the call"), "{message:?}");
+    assert!(reply.message::<proto::EvacuationResponse>().keep_container);
+}
+
 /// A translator under another version.
 struct Renumbered {
     translator: Arc<dyn Translate>,

@@ -163,6 +163,16 @@ impl Slot {
         )
     }
 
+    /// The slot without the row of this container.
+    #[must_use]
+    pub fn without(&self, instance: &InstanceKey) -> Self {
+        let mut slot = self.clone();
+        if let Some(presence) = self.presence_of(instance) {
+            *slot.at_mut(presence) = None;
+        }
+        slot
+    }
+
     /// Removes the row of an evacuating or suspect container; whether the container was one.
     fn remove_if_stand_in(&mut self, instance: &InstanceKey) -> Result<bool, SlotError> {
         match self.presence_of(instance).ok_or(SlotError::NotFound)? {

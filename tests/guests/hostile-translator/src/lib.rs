@@ -70,6 +70,7 @@ impl Guest for Hostile {
                 call("Deep"),
                 call("Grows"),
                 call("Explains"),
+                call("EvacuateRunningActualLRP"),
             ])
             .collect(),
             hides: vec![],
@@ -79,6 +80,9 @@ impl Guest for Hostile {
     fn call(method: String, request: Vec<u8>) -> Result<Vec<u8>, Fault> {
         match method.as_str() {
             "Once" => next::call("Ping", &request),
+            "EvacuateRunningActualLRP" => Err(Fault {
+                reason: "fails after the call".into(),
+            }),
             "Forever" => loop {
                 next::call("Ping", &request)?;
             },
