@@ -2,6 +2,7 @@
 //! and answers as bodies. Decides status codes and headers; knows no resource.
 
 mod access;
+mod answers;
 mod bodies;
 mod body;
 mod connections;
@@ -42,6 +43,7 @@ use bbs_modules::translate::{ApiVersion, Verb};
 
 use crate::api::{self, Answer, Api, CallTarget, NativeVersion, StreamTarget};
 use crate::metrics::{Exposition, Measures, Metrics};
+use answers::Answers;
 use bodies::{BodyError, Memory};
 use connections::{ConnectionHandle, OpenStream};
 use in_flight::GuardedBody;
@@ -85,11 +87,13 @@ async fn serve(port: Port, router: Router) -> io::Result<()> {
 }
 
 /// One handler for every path, because the set of paths depends on the translators behind the gate.
+/// For [`serve_clients`], which adds the connection to each request.
 pub fn router(gate: Gate, metrics: Metrics) -> Router {
     Router::new().fallback(handle).with_state(ApiState {
         gate,
         metrics,
         memory: Memory::default(),
+        answers: Answers::default(),
     })
 }
 
@@ -98,6 +102,7 @@ struct ApiState {
     gate: Gate,
     metrics: Metrics,
     memory: Memory,
+    answers: Answers,
 }
 
 /// Response extension: the method that a response answers.
@@ -171,6 +176,7 @@ async fn respond(
         gate,
         metrics,
         memory,
+        answers,
     } = state;
     let FoundMethod {
         api,
@@ -191,13 +197,12 @@ async fn respond(
     let route = AnsweredMethod(target.clone());
     let version = HeaderValue::try_from(version.to_string()).expect("a version is header text");
     let connection = request.extensions().get::<ConnectionHandle>().cloned();
+    let connection = connection.expect("it is added to each request");
     let body = memory
         .read(request.into_body(), target.largest_body())
         .await;
     if let CallTarget::Stream(stream) = target {
-        let open = connection
-            .map(|connection| connection.begin_stream().ok_or(HttpError::TooManyStreams))
-            .transpose()?;
+        let open = connection.begin_stream().ok_or(HttpError::TooManyStreams)?;
         let mut response = subscribe(&api, stream, body, &metrics, open)?;
         response.extensions_mut().insert(route);
         response.headers_mut().insert(ANSWERED_VERSION, version);
@@ -223,8 +228,8 @@ async fn respond(
         .header(ANSWERED_VERSION, version)
         .extension(route);
     let body = match answer {
-        Answer::Whole(answer) => Body::from(answer),
-        Answer::Pages(pages) => body::streamed(pages, gate, client),
+        Answer::Whole(answer) => Body::from(answers.counted(answer, &connection.connection)),
+        Answer::Pages(pages) => body::streamed(pages, gate, client, answers, connection.connection),
         Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
         Answer::Busy => return Err(HttpError::Busy),
     };
@@ -238,7 +243,7 @@ fn subscribe(
     stream: StreamTarget,
     body: Result<Bytes, BodyError>,
     metrics: &Metrics,
-    open: Option<OpenStream>,
+    open: OpenStream,
 ) -> Result<Response, HttpError> {
     let body = body.map_err(|error| match error {
         BodyError::Interrupted(error) => HttpError::NoEventStream(Box::new(error)),

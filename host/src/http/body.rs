@@ -1,6 +1,7 @@
 //! A paged list as a chunked body: the next page is read when the client has taken the last.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes, HttpBody};
@@ -10,6 +11,8 @@ use tokio_util::sync::DropGuard;
 use tracing::Instrument;
 
 use super::Gate;
+use super::answers::Answers;
+use super::connections::Connection;
 use crate::api::Pages;
 
 /// The host stopped serving. Aborts the body, so that the client does not take the end for the end
@@ -42,17 +45,26 @@ impl HttpBody for Streamed {
 }
 
 /// Reads at most one page ahead of the client. Drops `client` with the body.
-pub(super) fn streamed(mut pages: Box<Pages>, gate: Gate, client: DropGuard) -> Body {
+pub(super) fn streamed(
+    mut pages: Box<Pages>,
+    gate: Gate,
+    client: DropGuard,
+    answers: Answers,
+    connection: Arc<Connection>,
+) -> Body {
     let (sender, receiver) = mpsc::channel(1);
     let produce = async move {
-        while let Some(page) = pages.next().await {
+        // Fails if the client has disconnected.
+        while let Ok(place) = pages.wait_for(sender.reserve()).await {
+            let Some(page) = pages.next().await else {
+                return;
+            };
             if !gate.is_open() {
-                // Fails only if the client has disconnected too.
-                let _ = sender.send(Err(Aborted)).await;
+                place.send(Err(Aborted));
                 return;
             }
-            if !page.is_empty() && pages.wait_for(sender.send(Ok(page.into()))).await.is_err() {
-                return;
+            if !page.is_empty() {
+                place.send(Ok(answers.counted(page, &connection)));
             }
         }
     };

@@ -219,7 +219,7 @@ impl Connections {
 }
 
 impl Connection {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         let waits = Waits {
             read: Some((ClientWait::Handshake, Instant::now())),
             write: None,

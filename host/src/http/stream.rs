@@ -24,7 +24,7 @@ struct CountedStream {
     route: String,
     metrics: Metrics,
     #[expect(dead_code, reason = "held for its destructor")]
-    open: Option<OpenStream>,
+    open: OpenStream,
 }
 
 impl Drop for CountedStream {
@@ -39,11 +39,9 @@ pub(super) fn response(
     events: EventStream,
     route: String,
     metrics: Metrics,
-    open: Option<OpenStream>,
+    open: OpenStream,
 ) -> Response {
-    if let Some(open) = &open {
-        tokio::spawn(close_when_cut(events.cut(), open.connection()));
-    }
+    tokio::spawn(close_when_cut(events.cut(), open.connection()));
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, EVENT_STREAM)

@@ -48,7 +48,7 @@ fn long_text() -> Vec<u8> {
     vec![b'x'; 3_900_000]
 }
 
-fn with_environment(guid: &str, value: Vec<u8>) -> proto::DesiredLrp {
+pub(super) fn with_environment(guid: &str, value: Vec<u8>) -> proto::DesiredLrp {
     let variable = proto::EnvironmentVariable {
         name: b"LARGE".to_vec(),
         value,
@@ -60,7 +60,7 @@ fn with_environment(guid: &str, value: Vec<u8>) -> proto::DesiredLrp {
     }
 }
 
-async fn desired(host: &Host, lrp: proto::DesiredLrp) -> Option<proto::Error> {
+pub(super) async fn desired(host: &Host, lrp: proto::DesiredLrp) -> Option<proto::Error> {
     let request = proto::DesireLrpRequest {
         desired_lrp: Some(lrp),
     };

@@ -5,10 +5,11 @@ use std::net::SocketAddr;
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 
+use super::half_read;
 use crate::api::{desire, lrp};
 use crate::harness::database::Kind;
 use crate::harness::event_stream::{EventStream, INSTANCES};
@@ -25,24 +26,7 @@ const RECORD: usize = 900 << 10;
 
 /// Subscribes to the changes of LRPs and reads only the head of the response.
 async fn stalled(address: SocketAddr) -> TcpStream {
-    subscribed(address, &format!("POST {INSTANCES}")).await
-}
-
-/// Subscribes to a stream and reads only the head of the response.
-async fn subscribed(address: SocketAddr, verb_and_path: &str) -> TcpStream {
-    let mut connection = TcpStream::connect(address).await.expect("the host accepts");
-    let request = format!("{verb_and_path} HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
-    connection
-        .write_all(request.as_bytes())
-        .await
-        .expect("the host reads");
-    let mut head = [0; 12];
-    connection
-        .read_exact(&mut head)
-        .await
-        .expect("the host answers");
-    assert_eq!(&head, b"HTTP/1.1 200");
-    connection
+    half_read(address, &format!("POST {INSTANCES}")).await
 }
 
 /// Reads a stream and counts its events with this name, without parsing them.
@@ -139,9 +123,9 @@ async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
     let watch = Watch::on(&host);
     let (sender, mut received) = watch::channel(0);
     let stream = "GET /v1.2-hostile/swells";
-    let _stalled = subscribed(host.address, stream).await;
+    let _stalled = half_read(host.address, stream).await;
     tokio::spawn(count_events(
-        subscribed(host.address, stream).await,
+        half_read(host.address, stream).await,
         "task_created",
         sender,
     ));
