@@ -3,6 +3,7 @@
 
 mod faults;
 mod kills;
+mod leftovers;
 mod members;
 mod refusals;
 mod sizes;

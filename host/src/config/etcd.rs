@@ -14,11 +14,13 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 /// Far above the stores that etcd's second version could serve.
 const MOST_BYTES: u64 = 16 << 30;
+/// The beginning of URLs that TLS secures.
+const SECURE: &str = "https://";
 
 /// An etcd cluster and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EtcdConfig {
-    /// The URLs of its members, of one scheme, without a path.
+    /// The URLs of its members, of one scheme: nothing but scheme, host and port.
     pub urls: Vec<String>,
     /// The certificate of this host and the authority of the members; absent for `http`.
     pub tls: Option<ClientTls>,
@@ -51,23 +53,9 @@ impl EtcdConfig {
             .filter(|bytes: &u64| *bytes > 0)
             .unwrap_or(MOST_BYTES);
         let first = urls.first()?;
-        let refused = |why| ConfigError::Refused { key: URLS, why };
-        let are_urls = urls.iter().all(|url| {
-            Url::parse(url).is_ok_and(|url| url.host_str().is_some() && url.path() == "/")
-        });
-        if !are_urls {
-            keys.fault(refused(
-                "it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]",
-            ));
-        }
-        let is_secure = first.starts_with("https://");
-        if !urls
-            .iter()
-            .all(|url| url.starts_with(if is_secure { "https://" } else { "http://" }))
-        {
-            keys.fault(refused(
-                "its URLs begin with https:// or with http://, all of them with the same",
-            ));
+        let is_secure = first.starts_with(SECURE);
+        if let Some(why) = refusal_of_urls(&urls, is_secure) {
+            keys.fault(ConfigError::Refused { key: URLS, why });
         }
         let (cert, key, ca) = cert;
         let tls = if is_secure {
@@ -99,4 +87,33 @@ impl EtcdConfig {
             most_bytes,
         })
     }
+}
+
+/// The reason for which these are no URLs of one cluster's members.
+fn refusal_of_urls(urls: &[String], is_secure: bool) -> Option<&'static str> {
+    let parsed = || urls.iter().map(|url| Url::parse(url).ok());
+    let is_of_member = |url: Url| url.host_str().is_some() && url.path() == "/";
+    if !parsed().all(|url| url.is_some_and(is_of_member)) {
+        return Some(
+            "it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]",
+        );
+    }
+    // Messages about a member show its URL, and a path is appended to it.
+    if parsed().flatten().any(|url| has_more_than_a_member(&url)) {
+        return Some(
+            "its URLs have no user, password, query or fragment, and Diego's etcd has no users; write scheme, host and port alone, \
+             such as \"https://etcd.service.cf.internal:4001\"",
+        );
+    }
+    let scheme = if is_secure { SECURE } else { "http://" };
+    let is_of_scheme = |url: &String| url.starts_with(scheme);
+    (!urls.iter().all(is_of_scheme))
+        .then_some("its URLs begin with https:// or with http://, all of them with the same")
+}
+
+fn has_more_than_a_member(url: &Url) -> bool {
+    !url.username().is_empty()
+        || url.password().is_some()
+        || url.query().is_some()
+        || url.fragment().is_some()
 }

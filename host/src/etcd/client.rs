@@ -7,14 +7,14 @@ mod error;
 mod request;
 
 use parking_lot::Mutex;
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, StatusCode};
 use tokio::sync::mpsc;
 
 use super::Leaf;
 use crate::config::EtcdConfig;
 use answer::{ErrorAnswer, LeafAnswer, parse_leaves};
 pub use error::EtcdError;
-use request::{Members, header};
+use request::{MemberAnswer, Members};
 
 /// Chunks of an answer that wait to be parsed.
 const WAITING_CHUNKS: usize = 4;
@@ -33,7 +33,7 @@ const NO_QUORUM: [u64; 2] = [300, 301];
 pub struct EtcdClient {
     members: Members,
     most_bytes: u64,
-    /// The cluster that the first answer was of.
+    /// The cluster that all answers have to be of: the first one's, unless it was known before.
     cluster: Mutex<Option<String>>,
 }
 
@@ -66,6 +66,14 @@ impl EtcdClient {
         })
     }
 
+    /// Refuses the answers of any other cluster than this one from now on. An empty id is of no
+    /// cluster, and changes nothing.
+    pub fn expect_cluster(&self, cluster_id: &str) {
+        if !cluster_id.is_empty() {
+            *self.cluster.lock() = Some(cluster_id.to_owned());
+        }
+    }
+
     /// Reads the whole store by one quorum read, and sends its leaves in batches, sorted by their
     /// paths. Memory is bounded by the receiver: reading waits for it.
     ///
@@ -74,9 +82,9 @@ impl EtcdClient {
     /// the caller reads again.
     pub async fn read(&self, leaves: mpsc::Sender<Vec<Leaf>>) -> Result<View, EtcdError> {
         const WHOLE: &str = "v2/keys/?recursive=true&sorted=true&quorum=true";
-        let answer = self.members.send(Method::GET, WHOLE, None).await?;
+        let mut answer = self.members.send(Method::GET, WHOLE, None).await?;
         if answer.status() != StatusCode::OK {
-            return match failed(answer).await {
+            return match failed(&mut answer).await {
                 EtcdError::Answer {
                     code: KEY_NOT_FOUND,
                     index,
@@ -90,15 +98,15 @@ impl EtcdClient {
                 fault => Err(fault),
             };
         }
-        let index = header(&answer, "X-Etcd-Index")?;
+        let index = answer.header("X-Etcd-Index")?;
         let cluster_id = self.same_cluster(&answer)?;
-        let member = request::shown(answer.url());
+        let member = answer.member();
         let (into, chunks) = mpsc::channel(WAITING_CHUNKS);
         let parsing = tokio::task::spawn_blocking(move || parse_leaves(chunks, &leaves));
         let received = receive(answer, into, self.most_bytes).await;
         let parsed = parsing.await.map_err(|_| EtcdError::Interrupted)?;
         // A body that was cut off is also one that cannot be parsed; the connection is the cause.
-        let bytes = received.map_err(|fault| fault.of(&member))?;
+        let bytes = received?;
         let leaves = parsed.map_err(|source| EtcdError::Damaged { member, source })?;
         let index = index.parse().map_err(|_| EtcdError::Header {
             name: "X-Etcd-Index",
@@ -114,29 +122,33 @@ impl EtcdClient {
     /// Reads one leaf by a quorum read.
     ///
     /// # Errors
-    /// No member answers as etcd does.
+    /// No member answers as etcd does, or one of another cluster answers.
     pub async fn get(&self, key: &str) -> Result<FoundLeaf, EtcdError> {
-        let answer = self
+        let mut answer = self
             .members
             .send(Method::GET, &format!("v2/keys{key}?quorum=true"), None)
             .await?;
         if answer.status() != StatusCode::OK {
-            return match failed(answer).await {
+            return match failed(&mut answer).await {
                 EtcdError::Answer {
                     code: KEY_NOT_FOUND,
                     index,
                     ..
-                } => Ok((None, index)),
+                } => {
+                    self.same_cluster(&answer)?;
+                    Ok((None, index))
+                }
                 fault => Err(fault),
             };
         }
         self.same_cluster(&answer)?;
-        let index = header(&answer, "X-Etcd-Index")?
+        let index = answer
+            .header("X-Etcd-Index")?
             .parse()
             .map_err(|_| EtcdError::Header {
                 name: "X-Etcd-Index",
             })?;
-        Ok((Some(leaf(answer).await?), index))
+        Ok((Some(leaf(&mut answer).await?), index))
     }
 
     /// Sets a leaf that was last changed at an index, or that is absent. An equal value that is
@@ -155,15 +167,15 @@ impl EtcdClient {
             None => "prevExist=false".to_owned(),
         };
         let path = format!("v2/keys{key}?{condition}");
-        let answer = self
+        let mut answer = self
             .members
             .send(Method::PUT, &path, Some(("value", value)))
             .await?;
         if answer.status().is_success() {
             self.same_cluster(&answer)?;
-            return Ok(leaf(answer).await?.modified_index);
+            return Ok(leaf(&mut answer).await?.modified_index);
         }
-        match failed(answer).await {
+        match failed(&mut answer).await {
             EtcdError::Answer {
                 code: COMPARE_FAILED | EXISTS | KEY_NOT_FOUND,
                 ..
@@ -178,12 +190,12 @@ impl EtcdClient {
     }
 
     /// Checks that all answers are of one cluster.
-    fn same_cluster(&self, answer: &Response) -> Result<String, EtcdError> {
-        let found = header(answer, "X-Etcd-Cluster-Id")?;
+    fn same_cluster(&self, answer: &MemberAnswer) -> Result<String, EtcdError> {
+        let found = answer.header("X-Etcd-Cluster-Id")?;
         let mut known = self.cluster.lock();
         match &*known {
             Some(known) if *known != found => Err(EtcdError::OtherCluster {
-                member: request::shown(answer.url()),
+                member: answer.member(),
                 found,
                 known: known.clone(),
             }),
@@ -194,38 +206,38 @@ impl EtcdClient {
 
 /// Passes an answer on, chunk by chunk. Ends early, without an error, if the receiver has.
 async fn receive(
-    mut answer: Response,
+    mut answer: MemberAnswer,
     into: mpsc::Sender<Vec<u8>>,
     most_bytes: u64,
-) -> Result<u64, error::ReceiveError> {
+) -> Result<u64, EtcdError> {
     let mut bytes = 0;
-    while let Some(chunk) = answer
-        .chunk()
-        .await
-        .map_err(error::ReceiveError::Connection)?
-    {
+    while let Some(chunk) = answer.chunk().await? {
         bytes += chunk.len() as u64;
         if bytes > most_bytes {
-            return Err(error::ReceiveError::TooLarge { most_bytes });
+            return Err(EtcdError::TooLarge {
+                member: answer.member(),
+                most_bytes,
+            });
         }
-        if into.send(chunk.to_vec()).await.is_err() {
+        if into.send(chunk).await.is_err() {
             return Ok(bytes);
         }
     }
     Ok(bytes)
 }
 
-async fn leaf(answer: Response) -> Result<Leaf, EtcdError> {
-    let member = request::shown(answer.url());
+async fn leaf(answer: &mut MemberAnswer) -> Result<Leaf, EtcdError> {
     let body = small_body(answer).await?;
-    let LeafAnswer(leaf) =
-        serde_json::from_slice(&body).map_err(|source| EtcdError::Damaged { member, source })?;
+    let LeafAnswer(leaf) = serde_json::from_slice(&body).map_err(|source| EtcdError::Damaged {
+        member: answer.member(),
+        source,
+    })?;
     Ok(leaf)
 }
 
 /// The error of an answer.
-async fn failed(answer: Response) -> EtcdError {
-    let member = request::shown(answer.url());
+async fn failed(answer: &mut MemberAnswer) -> EtcdError {
+    let member = answer.member();
     let status = answer.status().as_u16();
     let body = match small_body(answer).await {
         Ok(body) => body,
@@ -255,17 +267,13 @@ async fn failed(answer: Response) -> EtcdError {
     }
 }
 
-async fn small_body(mut answer: Response) -> Result<Vec<u8>, EtcdError> {
-    let member = request::shown(answer.url());
+async fn small_body(answer: &mut MemberAnswer) -> Result<Vec<u8>, EtcdError> {
     let mut body = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(|source| EtcdError::Broken {
-        member: member.clone(),
-        source,
-    })? {
+    while let Some(chunk) = answer.chunk().await? {
         body.extend_from_slice(&chunk);
         if body.len() > MOST_SMALL_BYTES {
             return Err(EtcdError::TooLarge {
-                member,
+                member: answer.member(),
                 most_bytes: MOST_SMALL_BYTES as u64,
             });
         }

@@ -30,11 +30,11 @@ use super::survey::{
 use super::{ImportError, VERSION};
 use crate::etcd::Leaf;
 use crate::etcd::client::EtcdClient;
-use crate::etcd::record::RecordKind;
+use crate::etcd::record::{RecordKey, RecordKind};
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{
-    self, Context, ForeignRecord, IMPORT, IMPORT_RUN, MigrateError, RefusedUnits, fault,
+    self, Context, ForeignRecord, Found, IMPORT, IMPORT_RUN, MigrateError, RefusedUnits, fault,
 };
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
@@ -47,8 +47,10 @@ const CHUNK: usize = 256;
 /// was one.
 ///
 /// # Errors
-/// The store changes meanwhile or cannot be read as a whole, another host has raised the fence, or
-/// the database fails. The database has no version then, and the next attempt begins anew.
+/// Another BBS has begun to use the database; then nothing is recorded or dropped. Or the store
+/// changes meanwhile or cannot be read as a whole, the database refuses too many of its rows,
+/// another host has raised the fence, or the database fails; then it has no version, and the next
+/// attempt begins anew.
 pub async fn copy(
     etcd: &Arc<EtcdClient>,
     context: &Context,
@@ -66,6 +68,7 @@ pub async fn copy(
         report: ImportReport::default(),
     };
     let mut tx = fence.begin().await?;
+    check_unused(&mut tx, context, existing).await?;
     write(&mut tx, &state).await?;
     fault::point(fault::BEFORE_IMPORT);
     tx.commit().await.about(IMPORT)?;
@@ -77,12 +80,13 @@ pub async fn copy(
     let mut filler = Filler {
         context,
         fence,
+        survey,
         classifier,
-        report: ImportReport::default(),
+        report: survey.report.without_counts(),
         rows: BTreeMap::new(),
+        refused_rows: BTreeMap::new(),
     };
-    filler.report.clone_from(&survey.report.without_counts());
-    filler.read(etcd, survey).await?;
+    filler.read(etcd).await?;
     fault::point(fault::AFTER_IMPORT_READ);
     filler.keep_runs_alone().await?;
     context
@@ -100,6 +104,22 @@ pub async fn copy(
     tx.commit().await.about(IMPORT)?;
     fault::point(fault::AFTER_IMPORT);
     Ok(state)
+}
+
+/// Checks that no other BBS has begun to use the database while the store was surveyed: from the
+/// record of the import on, the next attempt drops the tables with all rows.
+async fn check_unused(
+    tx: &mut Transaction,
+    context: &Context,
+    existing: ExistingRows,
+) -> Result<(), ImportError> {
+    if let Found::Versioned { .. } = migrate::found_in(tx).await? {
+        return Err(ImportError::InUse);
+    }
+    match existing {
+        ExistingRows::Refused => Ok(filling::check_in(tx, context).await?),
+        ExistingRows::Dropped => Ok(()),
+    }
 }
 
 async fn delete_runs(tx: &mut Transaction, guids: Vec<&str>) -> Result<(), ImportError> {
@@ -153,10 +173,13 @@ async fn read(
 struct Filler<'a> {
     context: &'a Context,
     fence: &'a Fence,
+    survey: &'a Survey,
     classifier: Arc<Classifier>,
     report: ImportReport,
     /// Rows that are written, by table.
     rows: BTreeMap<&'static str, u64>,
+    /// Records whose rows the database refuses, by kind.
+    refused_rows: BTreeMap<RecordKind, u64>,
 }
 
 /// What one transaction writes.
@@ -167,11 +190,11 @@ struct BatchOutcome {
 }
 
 impl Filler<'_> {
-    async fn read(&mut self, etcd: &Arc<EtcdClient>, survey: &Survey) -> Result<(), ImportError> {
+    async fn read(&mut self, etcd: &Arc<EtcdClient>) -> Result<(), ImportError> {
         self.context.progress.enter(
             "import",
             "copying the records of etcd",
-            Some(Counted::Records.total(survey.leaves())),
+            Some(Counted::Records.total(self.survey.leaves())),
         );
         let pace = BatchPace {
             first: BATCH_LEAVES,
@@ -181,7 +204,7 @@ impl Filler<'_> {
         };
         let etcd = Arc::clone(etcd);
         let classifier = Arc::clone(&self.classifier);
-        let surveyed = survey.fingerprint.clone();
+        let surveyed = self.survey.fingerprint.clone();
         let batch_bytes = self.context.tuning.batch_bytes;
         let is_unchanged = batches::run(
             pace,
@@ -297,7 +320,10 @@ impl Filler<'_> {
             .await?;
         tx.commit().await.about(IMPORT)?;
         self.accept(outcome);
-        Ok(())
+        let refused = self.refused_rows.entry(leaf.kind).or_default();
+        *refused += 1;
+        let limit = self.context.tuning.quarantine_limit;
+        self.survey.check_limit(leaf.kind, *refused, limit)
     }
 
     async fn write_retrying(&mut self, leaves: &[Classified]) -> Result<(), ImportError> {
@@ -505,8 +531,10 @@ impl Filler<'_> {
         let mut guids = Vec::new();
         for row in tx.fetch(&select).await.about(IMPORT_RUN)? {
             let (guid, leaf) = self.run_info(&row)?;
-            self.quarantine(&mut tx, RecordKind::RunInfo, &leaf, ALONE_RUN, &mut outcome)
-                .await?;
+            outcome
+                .report
+                .quarantine(RecordKind::RunInfo, &leaf.key, ALONE_RUN);
+            self.keep(&mut tx, &leaf, ALONE_RUN, None).await?;
             guids.push(guid);
         }
         delete_runs(&mut tx, guids.iter().map(String::as_str).collect()).await?;
@@ -516,6 +544,7 @@ impl Filler<'_> {
         Ok(Some(outcome))
     }
 
+    /// Puts a leaf into quarantine. The instances of a desired LRP go on meanwhile.
     async fn quarantine(
         &self,
         tx: &mut Transaction,
@@ -525,8 +554,24 @@ impl Filler<'_> {
         outcome: &mut BatchOutcome,
     ) -> Result<(), ImportError> {
         outcome.report.quarantine(kind, &leaf.key, reason);
+        let key = RecordKey::of(&leaf.key);
+        let process_guid = match kind {
+            RecordKind::DesiredLrp | RecordKind::SchedulingInfo | RecordKind::RunInfo => key.guid(),
+            _ => None,
+        };
+        self.keep(tx, leaf, reason, process_guid).await
+    }
+
+    async fn keep(
+        &self,
+        tx: &mut Transaction,
+        leaf: &Leaf,
+        reason: &str,
+        process_guid: Option<&str>,
+    ) -> Result<(), ImportError> {
         let foreign = ForeignRecord {
             key: &leaf.key,
+            process_guid,
             reason,
             content: leaf.value.as_bytes(),
         };

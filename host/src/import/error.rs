@@ -34,7 +34,8 @@ pub enum ImportError {
     #[error("etcd cannot be read as a whole; nothing was changed there")]
     Etcd(#[from] EtcdError),
     #[error(
-        "the row of bbs_import is damaged; if nothing was served from this database yet, drop its tables and start again"
+        "the row of `bbs_import` is damaged; if nothing was served from this database yet, drop its tables, `bbs_import` too, and \
+         start again"
     )]
     Damaged,
     #[error(
@@ -54,9 +55,15 @@ pub enum ImportError {
     )]
     ImportedBefore { version: i64 },
     #[error(
+        "the store has desired LRPs at `/v1/desired` and at `/v1/desired_lrp`, and its version is the mark of an import, which does \
+         not say which of them Diego used last; nothing was changed. Set `/version` to the one before that import, which its report \
+         has, or delete those that are not to be imported"
+    )]
+    TwoLayouts,
+    #[error(
         "records are sealed under keys that are not configured: {}; nothing was changed. Add them to `encryption_keys`, or leave \
          these records out with `on_unreadable` set to `quarantine`",
-        .labels.iter().map(|(label, records)| format!("{label:?} ({records} records)")).collect::<Vec<_>>().join(", ")
+        shown_labels(.labels)
     )]
     UnknownLabels { labels: Vec<(String, u64)> },
     #[error(
@@ -65,6 +72,21 @@ pub enum ImportError {
         .first.iter().map(|LeftOut { key, reason }| format!("{key} ({reason})")).collect::<Vec<_>>().join(", ")
     )]
     Refused { count: u64, first: Vec<LeftOut> },
+    #[error(
+        "{refused} of {all} records of the kind {kind:?} cannot be imported, too many to be damaged: `quarantine_limit` is {limit}, \
+         and more than half of several are always too many; etcd was not changed. {}; `bbs import etcd --check` lists those that are damaged",
+        advice_for_many(.labels, *.limit_helps)
+    )]
+    TooManyRefused {
+        kind: &'static str,
+        refused: u64,
+        all: u64,
+        limit: u64,
+        /// Whether a higher limit would permit them.
+        limit_helps: bool,
+        /// Keys that are not configured, with the records under each.
+        labels: Vec<(String, u64)>,
+    },
     #[error(
         "the database cannot store the record {key}: {flaw}; etcd was not changed. Correct or delete the record there, or leave it out \
          with `on_unreadable` set to `quarantine`, then start again"
@@ -77,7 +99,8 @@ pub enum ImportError {
     Changed,
     #[error(
         "the store has changed since it was imported, so a BBS still wrote to it; etcd was not changed, and no client was served from \
-         this database. Stop every BBS that uses etcd, drop the tables of this database, then start again to import anew"
+         this database. Stop every BBS that uses etcd, drop the tables of this database, `bbs_import` too, then start again to import \
+         anew"
     )]
     ChangedSince,
     #[error(
@@ -94,14 +117,34 @@ pub enum ImportError {
         expected: u64,
     },
     #[error(
+        "{key} holds the database at {pin}, and etcd is imported at {version}, which is newer; nothing was changed. Import without it, \
+         then take the database back with `bbs migrate down --to {pin}`"
+    )]
+    PinnedBelow {
+        key: &'static str,
+        pin: DataVersion,
+        version: DataVersion,
+    },
+    #[error(
         "the catalog has no migration to {version}, the version that etcd is imported at; use one that has Diego's migrations"
     )]
     NoVersion { version: DataVersion },
     #[error(
-        "an import from etcd has begun and not ended; give `etcd_cluster_urls` to finish it, or drop the tables of this database to \
-         begin without it"
+        "an import from etcd has begun and not ended; give `etcd_cluster_urls` to finish it, or drop the tables of this database, \
+         `bbs_import` too, to begin without it"
     )]
     Unfinished,
+    #[error(
+        "an import from etcd into this database has begun and not ended, as `bbs_import` says, and another BBS has used the database \
+         since; nothing was changed. Remove `etcd_cluster_urls` to go on with what the database has, or drop its tables, `bbs_import` \
+         too, to import into it"
+    )]
+    UsedSince,
+    #[error(
+        "the records that were imported from etcd are not in this database any more, but `bbs_import` is; nothing was changed. Drop \
+         `bbs_import` too, then start again: to import anew, or without `etcd_cluster_urls` to begin without records"
+    )]
+    Dropped,
     #[error(
         "the records of etcd are not imported yet; import them first, with `bbs import etcd` or by a start of the host"
     )]
@@ -130,6 +173,28 @@ pub enum ImportError {
         "the run information of {guid} was changed in `bbs_import_run` after it was written; start again"
     )]
     DamagedRunInfo { guid: String },
+}
+
+fn shown_labels(labels: &[(String, u64)]) -> String {
+    let shown = labels
+        .iter()
+        .map(|(label, records)| format!("{label:?} ({records} records)"));
+    shown.collect::<Vec<_>>().join(", ")
+}
+
+fn advice_for_many(labels: &[(String, u64)], limit_helps: bool) -> String {
+    let mut advice = if labels.is_empty() {
+        "Repair the records in etcd, or delete them there".to_owned()
+    } else {
+        format!(
+            "Add the missing keys to `encryption_keys`: {}; or delete the records from etcd",
+            shown_labels(labels)
+        )
+    };
+    if limit_helps {
+        advice += "; or raise `quarantine_limit`";
+    }
+    advice
 }
 
 impl From<StatementError> for ImportError {
@@ -168,6 +233,11 @@ impl ImportError {
 
     /// Whether etcd could not be reached, so that the mark may be set later.
     pub fn is_unreachable(&self) -> bool {
-        matches!(self, Self::Etcd(_))
+        match self {
+            // It answers, and another configuration is needed.
+            Self::Etcd(EtcdError::OtherCluster { .. }) => false,
+            Self::Etcd(_) => true,
+            _ => false,
+        }
     }
 }

@@ -1,10 +1,11 @@
 //! The identity of a store's content, by which two readings are compared. Owns what counts as a
-//! change: everything but the expiration of leaves.
+//! change: that of any leaf of Diego's, but for its expiration.
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use crate::etcd::Leaf;
+use crate::etcd::record::{RecordKey, RecordKind};
 
 /// The leaf of the store's version.
 pub(super) const VERSION_KEY: &str = "/version";
@@ -17,7 +18,7 @@ pub struct StoreFingerprint {
     pub index: u64,
     /// That of the last change of `/version`, if there is one.
     pub version_index: Option<u64>,
-    /// Of all leaves that do not expire: keys and indexes of their last changes.
+    /// Of all leaves of Diego's that do not expire: keys and indexes of their last changes.
     pub digest: String,
 }
 
@@ -26,13 +27,17 @@ pub struct StoreFingerprint {
 pub(super) struct FingerprintBuilder {
     sum: u128,
     leaves: u64,
-    /// The newest change of any leaf.
+    /// The newest change of any of these leaves.
     newest: u64,
     version_index: Option<u64>,
 }
 
 impl FingerprintBuilder {
     pub fn add(&mut self, leaf: &Leaf) {
+        // No BBS writes it: another program may use the same etcd.
+        if RecordKey::of(&leaf.key).kind() == RecordKind::Foreign {
+            return;
+        }
         self.newest = self.newest.max(leaf.modified_index);
         if leaf.key == VERSION_KEY {
             self.version_index = Some(leaf.modified_index);
@@ -62,7 +67,7 @@ impl FingerprintBuilder {
     }
 
     /// Whether this reading shows the store of an earlier one, but for leaves that have expired
-    /// since.
+    /// since and those of other programs.
     pub fn is_unchanged_since(&self, earlier: &StoreFingerprint, cluster_id: &str) -> bool {
         let now = self.finish(earlier.index, cluster_id);
         self.newest <= earlier.index && now == *earlier
@@ -150,5 +155,25 @@ mod tests {
             !same(&[version, task, domain], "another"),
             "another cluster"
         );
+    }
+
+    #[test]
+    fn leaves_of_other_programs_are_no_part_of_it() {
+        let task = leaf("/v1/task/a", 5, None);
+        let other = |key, index| leaf(key, index, None);
+        let before = built(&[task.clone(), other("/other", 6)]).finish(7, "c");
+        for others in [
+            vec![],
+            vec![other("/other", 9)],
+            vec![other("/other", 6), other("/v1/locks/bbs_lock", 8)],
+        ] {
+            let leaves = [vec![task.clone()], others].concat();
+            assert!(
+                built(&leaves).is_unchanged_since(&before, "c"),
+                "{leaves:?}"
+            );
+        }
+        let changed = [leaf("/v1/task/a", 8, None), other("/other", 6)];
+        assert!(!built(&changed).is_unchanged_since(&before, "c"));
     }
 }

@@ -11,6 +11,8 @@ use crate::etcd::client::{EtcdClient, EtcdError};
 use crate::migrate::fault;
 
 /// Above every version of every BBS: the largest number of Go's `int64`.
+pub(super) const MARKED_VERSION: i64 = i64::MAX;
+/// The version node with it.
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 
 /// How the mark came to be there.
@@ -25,19 +27,29 @@ pub enum MarkOutcome {
 /// first that the store is still what was imported.
 ///
 /// # Errors
-/// etcd cannot be reached, the store has changed, or its version was written by another client.
+/// etcd cannot be reached or is another cluster, the store has changed, or its version was written
+/// by another client.
 pub async fn mark(
     etcd: &Arc<EtcdClient>,
     imported: &ImportState,
     served: bool,
 ) -> Result<MarkOutcome, ImportError> {
+    let fingerprint = &imported.fingerprint;
+    // The indexes of two clusters may be equal.
+    etcd.expect_cluster(&fingerprint.cluster_id);
     let (version, index) = etcd.get(VERSION_KEY).await?;
     if version.as_ref().is_some_and(|leaf| leaf.value == MARK) {
         return Ok(MarkOutcome::WasThere);
     }
-    let fingerprint = &imported.fingerprint;
+    let lost = || {
+        if served {
+            ImportError::MarkLost
+        } else {
+            ImportError::ChangedSince
+        }
+    };
     if version.map(|leaf| leaf.modified_index) != fingerprint.version_index {
-        return Err(ImportError::MarkLost);
+        return Err(lost());
     }
     if !served && index != fingerprint.index && !is_unchanged(etcd, imported).await? {
         return Err(ImportError::ChangedSince);
@@ -48,7 +60,7 @@ pub async fn mark(
         .await
     {
         Ok(_) => {}
-        Err(EtcdError::Compare { .. }) => return Err(ImportError::MarkLost),
+        Err(EtcdError::Compare { .. }) => return Err(lost()),
         Err(fault) => return Err(fault.into()),
     }
     fault::point(fault::AFTER_MARK);

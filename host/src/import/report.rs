@@ -72,6 +72,11 @@ impl ImportReport {
             .fold(LeafCounts::default(), LeafCounts::plus)
     }
 
+    /// The leaves of a kind.
+    pub(super) fn counts(&self, kind: RecordKind) -> LeafCounts {
+        self.kinds.get(kind.name()).copied().unwrap_or_default()
+    }
+
     pub(super) fn of(&mut self, kind: RecordKind) -> &mut LeafCounts {
         self.kinds.entry(kind.name().to_owned()).or_default()
     }

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
+use bbs_model::quarantine::is_too_many;
 use bbs_work::progress::Counted;
 use futures_util::{Stream, StreamExt, pin_mut};
 use tokio::sync::mpsc;
@@ -11,12 +12,13 @@ use tokio::task::JoinHandle;
 
 use super::classify::{Class, Classified, Classifier, StoredAs};
 use super::fingerprint::{FingerprintBuilder, StoreFingerprint};
+use super::mark::MARKED_VERSION;
 use super::report::ImportReport;
 use super::{ImportError, VERSION};
 use crate::etcd::Leaf;
 use crate::etcd::client::{EtcdClient, EtcdError, View};
 use crate::etcd::record::{EtcdRecord, RecordKind, StoreLayout, StoreVersion, VersionNode, judge};
-use crate::migrate::{Context, MigrateError, RefusedUnits, layout_history};
+use crate::migrate::{Context, MigrateError, RefusedUnits, Tuning, layout_history};
 
 /// Batches of leaves that are decoded at once.
 const DECODERS: usize = 2;
@@ -28,14 +30,16 @@ const WAITING: usize = 1;
 pub struct Survey {
     pub(super) fingerprint: StoreFingerprint,
     pub(super) stored_as: StoredAs,
+    /// Whether the version, or the records, say that they are stored so.
+    is_layout_known: bool,
     /// What an import would do, if units that cannot be imported go into quarantine.
     pub report: ImportReport,
     version: StoreVersion,
     /// Records under keys that are not configured, by label.
     unknown_labels: BTreeMap<String, u64>,
-    /// Records that cannot be imported, without halves of desired LRPs whose other half is missing:
-    /// these are normal for a moment while Diego creates or removes an LRP.
-    damaged: u64,
+    /// Records that cannot be imported, by kind, without halves of desired LRPs whose other half is
+    /// missing: these are normal for a moment while Diego creates or removes an LRP.
+    damaged: BTreeMap<RecordKind, u64>,
 }
 
 impl Survey {
@@ -43,7 +47,7 @@ impl Survey {
     ///
     /// # Errors
     /// The first reason against it.
-    pub fn may_import(&self, refused_units: RefusedUnits, stale: bool) -> Result<(), ImportError> {
+    pub fn may_import(&self, tuning: &Tuning, stale: bool) -> Result<(), ImportError> {
         match self.version {
             StoreVersion::Readable { .. } => {}
             StoreVersion::AlreadyImported { .. } if stale => {}
@@ -54,19 +58,25 @@ impl Survey {
                 return Err(ImportError::UnknownStoreVersion { version: current });
             }
         }
-        if refused_units == RefusedUnits::Quarantine {
-            return Ok(());
+        if !self.is_layout_known {
+            return Err(ImportError::TwoLayouts);
         }
+        match tuning.refused_units {
+            RefusedUnits::Stop => self.has_no_damage(),
+            RefusedUnits::Quarantine => self
+                .damaged
+                .keys()
+                .try_for_each(|kind| self.check_limit(*kind, 0, tuning.quarantine_limit)),
+        }
+    }
+
+    fn has_no_damage(&self) -> Result<(), ImportError> {
         if !self.unknown_labels.is_empty() {
-            let labels = self
-                .unknown_labels
-                .iter()
-                .map(|(label, records)| (label.clone(), *records));
             return Err(ImportError::UnknownLabels {
-                labels: labels.collect(),
+                labels: self.missing_keys(),
             });
         }
-        match self.damaged {
+        match self.damaged.values().sum::<u64>() {
             0 => Ok(()),
             count => {
                 let first = self
@@ -79,6 +89,38 @@ impl Survey {
                 Err(ImportError::Refused { count, first })
             }
         }
+    }
+
+    /// Checks that the records of a kind that cannot be imported are few enough to be damaged, with
+    /// as many more as the database does not store.
+    ///
+    /// # Errors
+    /// [`ImportError::TooManyRefused`].
+    pub(super) fn check_limit(
+        &self,
+        kind: RecordKind,
+        not_stored: u64,
+        limit: u64,
+    ) -> Result<(), ImportError> {
+        let damaged = self.damaged.get(&kind).copied().unwrap_or_default();
+        let refused = damaged + not_stored;
+        let counts = self.report.counts(kind);
+        let all = counts.imported + counts.quarantined;
+        if !is_too_many(refused, all, limit) {
+            return Ok(());
+        }
+        Err(ImportError::TooManyRefused {
+            kind: kind.name(),
+            refused,
+            all,
+            limit,
+            limit_helps: !is_too_many(refused, all, u64::MAX),
+            labels: self.missing_keys(),
+        })
+    }
+
+    fn missing_keys(&self) -> Vec<(String, u64)> {
+        self.unknown_labels.clone().into_iter().collect()
     }
 
     /// The number of leaves.
@@ -174,7 +216,7 @@ pub(super) fn classified(
 #[derive(Debug, Default)]
 struct LayoutCounts {
     report: ImportReport,
-    damaged: u64,
+    damaged: BTreeMap<RecordKind, u64>,
     unknown_labels: BTreeMap<String, u64>,
 }
 
@@ -209,7 +251,7 @@ impl LayoutCounts {
                 reason,
                 unknown_label,
             } => {
-                self.damaged += 1;
+                *self.damaged.entry(kind).or_default() += 1;
                 if let Some(label) = unknown_label {
                     *self.unknown_labels.entry(label).or_default() += 1;
                 }
@@ -220,7 +262,8 @@ impl LayoutCounts {
 
     fn absorb(&mut self, other: Self) {
         self.report.absorb(other.report);
-        self.damaged += other.damaged;
+        // No kind is in both.
+        self.damaged.extend(other.damaged);
         for (label, records) in other.unknown_labels {
             *self.unknown_labels.entry(label).or_default() += records;
         }
@@ -287,24 +330,9 @@ impl Counting {
             self.halves.report.quarantine(kind, &key, ALONE_RUN);
         }
         let version = judge(self.version.as_ref());
-        let halves = self.halves.report.total().seen > 0;
-        let stored_as = match version {
-            StoreVersion::Readable {
-                layout: StoreLayout::Split,
-                ..
-            }
-            | StoreVersion::AlreadyImported { .. } => StoredAs::Halves,
-            StoreVersion::Readable {
-                layout: StoreLayout::Whole,
-                ..
-            } if self.whole.report.total().seen > 0 => StoredAs::Whole,
-            // Without a version, and after a split whose number was not written, the newer layout
-            // is the one in use.
-            StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } if halves => {
-                StoredAs::Halves
-            }
-            StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } => StoredAs::Whole,
-        };
+        let has = |counts: &LayoutCounts| counts.report.total().seen > 0;
+        let known = stored_as(version, has(&self.whole), has(&self.halves));
+        let stored_as = known.unwrap_or(StoredAs::Halves);
         let (used, superseded) = match stored_as {
             StoredAs::Whole => (self.whole, self.halves),
             StoredAs::Halves => (self.halves, self.whole),
@@ -323,11 +351,45 @@ impl Counting {
         Survey {
             fingerprint,
             stored_as,
+            is_layout_known: known.is_some(),
             report,
             version,
             unknown_labels,
             damaged,
         }
+    }
+}
+
+/// Where the desired LRPs are in a store of this version that has some of them whole, in halves, or
+/// both. `None` if neither version nor records say it.
+fn stored_as(version: StoreVersion, whole: bool, halves: bool) -> Option<StoredAs> {
+    match version {
+        // The mark of this host, which takes the place of the version of any layout. A store with
+        // both has stopped within its split, and the whole ones count, or was split and has whole
+        // ones left over, and the halves count.
+        StoreVersion::AlreadyImported {
+            current: MARKED_VERSION,
+        } => match (whole, halves) {
+            (true, true) => None,
+            (false, true) => Some(StoredAs::Halves),
+            (_, false) => Some(StoredAs::Whole),
+        },
+        // Diego's import came after every migration of etcd.
+        StoreVersion::Readable {
+            layout: StoreLayout::Split,
+            ..
+        }
+        | StoreVersion::AlreadyImported { .. } => Some(StoredAs::Halves),
+        StoreVersion::Readable {
+            layout: StoreLayout::Whole,
+            ..
+        } if whole => Some(StoredAs::Whole),
+        // Without a version, and after a split whose number was not written, the newer layout is
+        // the one in use.
+        StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } if halves => {
+            Some(StoredAs::Halves)
+        }
+        StoreVersion::Readable { .. } | StoreVersion::Unknown { .. } => Some(StoredAs::Whole),
     }
 }
 
@@ -360,5 +422,29 @@ impl KeyOrder {
         }
         key.clone_into(&mut self.last);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mark_of_this_host_leaves_the_layout_to_the_records() {
+        let imported = |current| StoreVersion::AlreadyImported { current };
+        for (whole, halves, expected) in [
+            (false, false, Some(StoredAs::Whole)),
+            (true, false, Some(StoredAs::Whole)),
+            (false, true, Some(StoredAs::Halves)),
+            (true, true, None),
+        ] {
+            let found = stored_as(imported(MARKED_VERSION), whole, halves);
+            assert_eq!(found, expected, "{whole}, {halves}");
+            // Diego's import, which ran the migrations of etcd before.
+            for current in [1_451_635_201, 1_461_790_966] {
+                let found = stored_as(imported(current), whole, halves);
+                assert_eq!(found, Some(StoredAs::Halves), "{current}");
+            }
+        }
     }
 }

@@ -25,11 +25,15 @@ pub enum ExistingRows {
 /// A table has rows, something else has the name of one, or the database fails. Nothing was
 /// written.
 pub async fn check(context: &Context) -> Result<(), MigrateError> {
-    fresh::check(
-        &mut context.database.read().await?,
-        &layout_history(&context.migrations)?,
-    )
-    .await
+    check_in(&mut context.database.read().await?, context).await
+}
+
+/// [`check`] within a transaction.
+///
+/// # Errors
+/// As of [`check`].
+pub async fn check_in(tx: &mut Transaction, context: &Context) -> Result<(), MigrateError> {
+    fresh::check(tx, &layout_history(&context.migrations)?).await
 }
 
 /// Creates the host's own tables.

@@ -16,7 +16,10 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
 }
 
 /// The input of [`super::decide::decide`]. Reads only.
-pub(super) async fn read(tx: &mut Transaction) -> Result<Found, MigrateError> {
+///
+/// # Errors
+/// As of [`found`].
+pub async fn read(tx: &mut Transaction) -> Result<Found, MigrateError> {
     let row = state::version_row(tx).await?;
     // Diego writes version 0 before its first migration: no table exists yet.
     let Some(row) = row.filter(|row| row.current_version > 0) else {

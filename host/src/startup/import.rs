@@ -59,7 +59,7 @@ impl Prepared {
     ) -> Result<(ImportReport, Result<(), ImportError>), ImportError> {
         let context = self.context();
         let survey = import::survey(&self.etcd()?, &context).await?;
-        let verdict = survey.may_import(context.tuning.refused_units, stale);
+        let verdict = survey.may_import(&context.tuning, stale);
         Ok((survey.report, verdict))
     }
 
@@ -74,6 +74,7 @@ impl Prepared {
         stale: bool,
     ) -> Result<ImportStatus, StartupError> {
         let status = self.import_status().await?;
+        status.due.check()?;
         if status.due != Due::Import {
             return Ok(status);
         }
@@ -81,7 +82,7 @@ impl Prepared {
         let context = self.context();
         tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
         let survey = import::survey(&etcd, &context).await?;
-        survey.may_import(context.tuning.refused_units, stale)?;
+        survey.may_import(&context.tuning, stale)?;
         let has_begun = status
             .state
             .is_some_and(|state| state.phase == ImportPhase::Copying);
@@ -123,7 +124,9 @@ impl Prepared {
                 );
                 return Ok(None);
             }
-            Due::Nothing | Due::Import | Due::Interrupted => return Ok(None),
+            Due::Nothing | Due::Import | Due::Interrupted | Due::UsedSince | Due::Dropped => {
+                return Ok(None);
+            }
         };
         let Some(state) = status.state else {
             return Ok(None);
@@ -200,29 +203,54 @@ impl Prepared {
     /// Checks that an import may begin. Reads only the database.
     ///
     /// # Errors
-    /// It was imported to, or is in use.
+    /// It was imported to, or is in use, or a version is pinned that is below the import's.
     pub async fn may_import(&self) -> Result<(), StartupError> {
         let ImportStatus { due, state } = self.import_status().await?;
+        due.check()?;
+        let has_begun = |state: &ImportState| state.phase == ImportPhase::Copying;
         match due {
-            Due::Import
-                if state
-                    .as_ref()
-                    .is_none_or(|state| state.phase != ImportPhase::Copying) =>
-            {
-                filling::check(&self.context()).await?;
+            Due::Import => {
+                self.check_pin()?;
+                // The rows of an earlier attempt are dropped.
+                if !state.as_ref().is_some_and(has_begun) {
+                    filling::check(&self.context()).await?;
+                }
                 self.check_keys().await
             }
-            Due::Import | Due::Unmarked { served: false } => self.check_keys().await,
+            Due::Unmarked { served: false } => self.check_keys().await,
             Due::NotIntoThis => Err(ImportError::InUse.into()),
             Due::Interrupted => Err(ImportError::NotConfigured.into()),
-            Due::Nothing | Due::Unmarked { served: true } => match state {
-                Some(ImportState { report, .. }) => Err(ImportError::Done {
-                    report: Box::new(report),
+            Due::Nothing | Due::Unmarked { served: true } | Due::UsedSince | Due::Dropped => {
+                match state.filter(|state| !has_begun(state)) {
+                    Some(ImportState { report, .. }) => Err(ImportError::Done {
+                        report: Box::new(report),
+                    }
+                    .into()),
+                    None => Err(ImportError::NotConfigured.into()),
                 }
-                .into()),
-                None => Err(ImportError::NotConfigured.into()),
-            },
+            }
         }
+    }
+
+    /// Checks that the database may stay at the version that etcd is imported at, or be migrated up
+    /// from there.
+    fn check_pin(&self) -> Result<(), ImportError> {
+        let Some(pin) = self.config.pin_data_version else {
+            return Ok(());
+        };
+        if pin >= import::VERSION {
+            return Ok(());
+        }
+        let key = if self.config.pin_release.is_some() {
+            "`pin_release`"
+        } else {
+            "`pin_data_version`"
+        };
+        Err(ImportError::PinnedBelow {
+            key,
+            pin,
+            version: import::VERSION,
+        })
     }
 
     /// Imports, migrates and marks without serving.

@@ -47,13 +47,20 @@ impl Prepared {
     ///
     /// # Errors
     /// [`StartupError::ShutDown`] with the reason, [`StartupError::Import`] if an import comes
-    /// first, or an error of [`check_keys`](Self::check_keys).
+    /// first or `bbs_import` contradicts the database, or an error of
+    /// [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
-        match self.import_status().await?.due {
+        let due = self.import_status().await?.due;
+        due.check()?;
+        match due {
             Due::Import => return Err(ImportError::Due.into()),
             Due::Interrupted => return Err(ImportError::Unfinished.into()),
-            Due::Nothing | Due::NotIntoThis | Due::Unmarked { .. } => {}
+            Due::Nothing
+            | Due::NotIntoThis
+            | Due::Unmarked { .. }
+            | Due::UsedSince
+            | Due::Dropped => {}
         }
         match migrate::look(&self.context(), intent).await? {
             Decision::ShutDown(reason) => Err(StartupError::ShutDown(reason)),

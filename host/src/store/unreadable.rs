@@ -83,7 +83,8 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
         row: QuarantinedRow<'a>,
     ) -> BoxFuture<'a, Result<(), QuarantineError>>;
 
-    /// The keys of the units of a table of which a row was kept since this time.
+    /// The keys of the units of a table of which a row was kept since this time, or left out by the
+    /// import from etcd.
     ///
     /// # Errors
     /// The database fails.
@@ -148,7 +149,7 @@ impl Store {
 
 impl Reader {
     /// The keys of the records that were put in quarantine since this time because they could not
-    /// be read.
+    /// be read, or not be imported.
     ///
     /// # Errors
     /// The database fails.

@@ -30,11 +30,12 @@ use bbs_proto::models as proto;
 use serde_json::json;
 
 use super::stores::{self, StoreLayout, encoded, sealed};
-use super::{fail, import, importing, served};
+use super::{fail, import, importing, listed, served};
 use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::etcd::Etcd;
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 use crate::harness::on_each::on_each_mysql;
+use crate::harness::pause;
 
 const SPLIT: StoreLayout = StoreLayout::Halves;
 
@@ -71,6 +72,12 @@ fn run(info: &proto::DesiredLrpRunInfo) -> (String, String) {
         format!("/v1/desired_lrp/run/{}", guid.expect("a key")),
         sealed(info),
     )
+}
+
+/// A sealed leaf that does not open.
+fn damaged((key, value): (String, String)) -> (String, String) {
+    let damaged = format!("{}AAAA", &value[..value.len() - 4]);
+    (key, damaged)
 }
 
 async fn rows(installation: &Installation, query: &str) -> Vec<String> {
@@ -122,8 +129,6 @@ async fn half_of_a_desired_lrp_is_quarantined_and_the_rest_imported(kind: Kind) 
 
 on_each_database!(damaged_half_of_a_desired_lrp_is_quarantined_with_its_other_half);
 async fn damaged_half_of_a_desired_lrp_is_quarantined_with_its_other_half(kind: Kind) {
-    let damaged =
-        |(key, value): (String, String)| (key, format!("{}AAAA", &value[..value.len() - 4]));
     let etcd = store([
         run(&stores::run_info("web", SPLIT)),
         schedule(&stores::scheduling("web")),
@@ -153,6 +158,65 @@ async fn damaged_half_of_a_desired_lrp_is_quarantined_with_its_other_half(kind: 
             .len(),
         4
     );
+}
+
+on_each_database!(instances_of_a_desired_lrp_in_quarantine_go_on);
+/// As those of one that a serving host could not read. Those of an LRP that does not exist end,
+/// whose run information alone is left.
+async fn instances_of_a_desired_lrp_in_quarantine_go_on(kind: Kind) {
+    let running = |guid: &str| {
+        let lrp = stores::instance(guid, 0, "RUNNING", "cell-1");
+        (format!("/v1/actual/{guid}/0/instance"), sealed(&lrp))
+    };
+    let etcd = store([
+        damaged(run(&stores::run_info("one", SPLIT))),
+        schedule(&stores::scheduling("one")),
+        run(&stores::run_info("removed", SPLIT)),
+        run(&stores::run_info("two", SPLIT)),
+        damaged(schedule(&stores::scheduling("two"))),
+        running("one"),
+        running("removed"),
+        running("two"),
+        // Without a fresh domain, no instance ends.
+        ("/v1/domain/cf-apps".to_owned(), String::new()),
+    ])
+    .await;
+    let installation = importing(kind, &etcd)
+        .set("on_unreadable", "quarantine")
+        .set("converge_repeat_interval", "100ms");
+    let mut host = installation.serve();
+    while processes(&host).await.contains(&"removed".to_owned()) {
+        pause().await;
+    }
+    // A line is of the beginning of a pass, and the first may be of the one that removed it.
+    for _ in 0..3 {
+        host.wait_for_new_line(|line| line.contains("converging instances"));
+    }
+    assert_eq!(processes(&host).await, ["one", "two"]);
+
+    // They end with the entries.
+    let units = ["run", "schedule"].map(|folder| format!("/v1/desired_lrp/{folder}/one"));
+    let [half, other_half] = units.each_ref().map(String::as_str);
+    let exported = installation.succeed(&["migrate", "quarantine", "export", half]);
+    assert!(exported.contains(half), "{exported}");
+    installation.succeed(&["migrate", "quarantine", "delete", half, other_half, "--yes"]);
+    while processes(&host).await.contains(&"one".to_owned()) {
+        pause().await;
+    }
+    assert_eq!(processes(&host).await, ["two"]);
+    assert!(host.terminate().success());
+}
+
+/// The process guids of the instances that the host lists.
+async fn processes(host: &Host) -> Vec<String> {
+    let guids = listed(host)
+        .await
+        .actual
+        .into_iter()
+        .map(|lrp| lrp.actual_lrp_key.expect("a key").process_guid);
+    guids
+        .map(|guid| String::from_utf8(guid).expect("text"))
+        .collect()
 }
 
 on_each_database!(placement_tags_and_limits_of_processes_are_kept);
@@ -237,6 +301,14 @@ async fn record_of_another_path_is_quarantined(kind: Kind) {
             sealed(&stores::instance("other", 2, "RUNNING", "cell-1")),
         ),
         (
+            "/v1/actual/web/3/instance".to_owned(),
+            sealed(&stores::instance("web", 3, "RUNNING", "cell-1")),
+        ),
+        (
+            "/v1/actual/web/4/instance".to_owned(),
+            sealed(&stores::instance("web", 4, "RUNNING", "cell-1")),
+        ),
+        (
             "/v1/task/task-3".to_owned(),
             encoded(&stores::task("task-3", 1, SPLIT)),
         ),
@@ -264,8 +336,27 @@ async fn record_of_another_path_is_quarantined(kind: Kind) {
     );
     assert_eq!(
         rows(&installation, "SELECT process_guid FROM actual_lrps").await,
-        Vec::<String>::new()
+        ["web", "web"]
     );
+}
+
+on_each_database!(record_whose_key_has_a_nul_character_is_quarantined);
+/// PostgreSQL has none in texts.
+async fn record_whose_key_has_a_nul_character_is_quarantined(kind: Kind) {
+    let task = encoded(&stores::task("a", 1, SPLIT));
+    let etcd =
+        store(["/v1/task/a", "/v1/task/b\0c"].map(|key| (key.to_owned(), task.clone()))).await;
+    let installation = importing(kind, &etcd).set("on_unreadable", "quarantine");
+    let report = import(&installation);
+    assert_eq!(report["kinds"]["task"]["quarantined"], 1, "{report}");
+    assert_eq!(rows(&installation, "SELECT guid FROM tasks").await, ["a"]);
+    // A command can name it.
+    let unit = "/v1/task/b\\u{0}c";
+    assert_eq!(
+        rows(&installation, "SELECT unit FROM bbs_quarantine").await,
+        [unit]
+    );
+    installation.succeed(&["migrate", "quarantine", "delete", unit, "--yes"]);
 }
 
 on_each_database!(expirations_are_those_of_the_store);
@@ -413,7 +504,16 @@ async fn keys_that_the_database_does_not_distinguish_are_quarantined(kind: Kind)
         )
     });
     let etcd = store(leaves).await;
-    let installation = importing(kind, &etcd);
+    let installation = importing(kind, &etcd).set("quarantine_limit", 0);
+    if kind.dialect() == Dialect::Mysql {
+        let refused = fail(&installation, &["import", "etcd"]);
+        assert!(
+            refused.contains("1 of 2 records of the kind \"task\" cannot be imported")
+                && refused.contains("or raise `quarantine_limit`"),
+            "{refused}"
+        );
+    }
+    let installation = installation.set("quarantine_limit", 1);
     let report = import(&installation);
     let tasks = rows(&installation, "SELECT guid FROM tasks ORDER BY guid").await;
     let quarantined = report["kinds"]["task"]["quarantined"]

@@ -4,14 +4,15 @@
 //! on one.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::ExitStatusExt;
 
 use serde_json::{Value, json};
 
 use super::stores::{self, StoreLayout};
 use super::{MARK, fail, import, importing, listed, served, tables};
 use crate::faults::{signal, stops};
-use crate::harness::database::Kind;
+use crate::harness::database::{Kind, execute};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -199,18 +200,36 @@ fn answering(answers: Vec<Vec<u8>>) -> SocketAddr {
         let last = answers.last().cloned().unwrap_or_default();
         let mut answers = answers.into_iter();
         for mut stream in listener.incoming().map_while(Result::ok) {
-            let mut request = Vec::new();
-            let mut byte = [0];
-            while !request.ends_with(b"\r\n\r\n")
-                && stream.read(&mut byte).is_ok_and(|read| read > 0)
-            {
-                request.extend(byte);
-            }
+            read_head(&mut stream);
             // The client may have left.
             let _ = stream.write_all(&answers.next().unwrap_or_else(|| last.clone()));
         }
     });
     address
+}
+
+/// A server that answers each connection with these bytes, and keeps it open.
+fn stalling(bytes: Vec<u8>) -> SocketAddr {
+    let listener =
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("the loopback interface has free ports");
+    let address = listener.local_addr().expect("a listener has an address");
+    std::thread::spawn(move || {
+        let mut open = Vec::new();
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            read_head(&mut stream);
+            let _ = stream.write_all(&bytes);
+            open.push(stream);
+        }
+    });
+    address
+}
+
+fn read_head(stream: &mut TcpStream) {
+    let mut request = Vec::new();
+    let mut byte = [0];
+    while !request.ends_with(b"\r\n\r\n") && stream.read(&mut byte).is_ok_and(|read| read > 0) {
+        request.extend(byte);
+    }
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> Vec<u8> {
@@ -414,4 +433,70 @@ async fn answers_without_end_are_bounded() {
         "not within the default of five minutes: {text}"
     );
     assert!(text.contains("`etcd_answer_timeout`"), "{text}");
+
+    // Begins an answer and does not end it.
+    let begun = answer("200 OK", ETCD, &long);
+    let installation =
+        at(stalling(begun[..begun.len() / 2].to_vec())).set("etcd_answer_timeout", "300ms");
+    let text = fail(&installation, &["import", "etcd", "--check"]);
+    assert!(
+        text.contains("stalled for 300ms; ") && text.contains("`etcd_answer_timeout`"),
+        "{text}"
+    );
+}
+
+/// Goal: the time in which an import does not read, because of a pause or its rate, is not that of
+/// etcd. Method: the rate holds the import back for 2 s after the first leaves; more are left than
+/// it has read ahead by then.
+#[tokio::test(flavor = "multi_thread")]
+async fn import_that_pauses_longer_than_an_answer_may_goes_on() {
+    let first = (0..256).map(|number| (format!("/v1/domain/a{number:03}"), String::new()));
+    let large = (0..20).map(|number| (format!("/v1/domain/b{number:02}"), "v".repeat(1_000_000)));
+    let leaves: Vec<_> = first.chain(large).collect();
+    let leaves: Vec<_> = leaves
+        .iter()
+        .map(|(key, value)| (key.as_str(), value.as_str()))
+        .collect();
+    let whole = answer("200 OK", ETCD, &store(&leaves));
+    let installation = at(answering(vec![whole]))
+        .set("etcd_answer_timeout", "1s")
+        .set("migration_units_per_second", 128);
+    let mut command = installation.command(&["import", "etcd"]);
+    // Nothing of the migration is tested here.
+    command.env("BBS_FAULT", "after-import");
+    let output = command.output().expect("the executable starts");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.signal(), Some(9), "{text}");
+}
+
+/// Goal: a store that has the same indexes as the imported one, in another cluster, is not marked,
+/// neither at the end of the import nor by a host that has served.
+#[tokio::test(flavor = "multi_thread")]
+async fn store_of_another_cluster_is_not_marked() {
+    let whole = answer("200 OK", ETCD, &store(&[("/v1/domain/a", "")]));
+    let missing =
+        json!({ "errorCode": 100, "message": "Key not found", "cause": "/version", "index": 7 });
+    let of_another = ETCD.replace("c1", "c2");
+    let missing = answer("404 Not Found", &of_another, &missing.to_string());
+    let node = json!({ "key": "/version", "value": MARK, "modifiedIndex": 8, "createdIndex": 8 });
+    let marked = json!({ "action": "create", "node": node }).to_string();
+    let marked = answer("201 Created", &of_another, &marked);
+    let answers = vec![whole.clone(), whole, missing.clone(), marked.clone()];
+    let installation = at(answering(answers));
+    let refused = "is of cluster c2, and an earlier answer was of c1";
+    let text = fail(&installation, &["import", "etcd"]);
+    assert!(text.contains(refused), "{text}");
+
+    let database = installation.database.open().await;
+    execute(&database, "UPDATE bbs_import SET phase = 'served'").await;
+    database.close().await;
+    let members = json!([format!("http://{}", answering(vec![missing, marked]))]);
+    let mut host = installation.set("etcd_cluster_urls", members).serve();
+    let lines = host.output();
+    assert!(
+        lines
+            .iter()
+            .any(|line| line.contains("etcd is not marked as imported") && line.contains(refused)),
+        "{lines:?}"
+    );
 }

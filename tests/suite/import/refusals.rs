@@ -3,6 +3,7 @@
 
 use std::process::{Child, Stdio};
 
+use bbs_encryption::Keyring;
 use serde_json::Value;
 
 use super::stores::{self, StoreLayout, encoded, sealed, version};
@@ -95,11 +96,47 @@ async fn records_under_keys_that_are_not_configured_are_refused_by_label(kind: K
     assert_nothing_is_written(&installation).await;
     assert_eq!(etcd.everything().await, before);
 
-    // The operator may leave them out.
-    let installation = installation.set("on_unreadable", "quarantine");
+    // They are all records of their kinds: too many to be damaged, whatever the limit is.
+    let installation = installation
+        .set("on_unreadable", "quarantine")
+        .set("quarantine_limit", 1000);
+    refuse(
+        &installation,
+        &[
+            "2 of 2 records of the kind \"scheduling info\" cannot be imported, too many to be damaged",
+            "`quarantine_limit` is 1000",
+            "Add the missing keys to `encryption_keys`: \"key1\" (10 records); or delete the records from etcd;",
+        ],
+    );
+    assert_nothing_is_written(&installation).await;
+    assert_eq!(etcd.everything().await, before);
+}
+
+on_each_database!(few_records_under_a_key_that_is_lost_are_left_out_within_the_limit);
+async fn few_records_under_a_key_that_is_lost_are_left_out_within_the_limit(kind: Kind) {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let lost = Keyring::new([("lost", "passphrase")], "lost").expect("a key");
+    let task = stores::task("task-3", 1, StoreLayout::Milliseconds);
+    let sealed = stores::sealed_under(&lost, &task);
+    etcd.put("/v1/task/task-3", &sealed, None).await;
+    let installation = importing(kind, &etcd)
+        .set("on_unreadable", "quarantine")
+        .set("quarantine_limit", 0);
+    refuse(
+        &installation,
+        &[
+            "1 of 3 records of the kind \"task\" cannot be imported, too many to be damaged",
+            "\"lost\" (1 records)",
+            "or raise `quarantine_limit`",
+        ],
+    );
+    assert_nothing_is_written(&installation).await;
+
+    let installation = installation.set("quarantine_limit", 1);
     let report = import(&installation);
-    assert_eq!(report["kinds"]["task"]["quarantined"], 2, "{report}");
-    assert_eq!(report["kinds"]["domain"]["imported"], 2, "{report}");
+    assert_eq!(report["kinds"]["task"]["quarantined"], 1, "{report}");
+    assert_eq!(served(&installation).await.tasks.len(), 2);
 }
 
 on_each_database!(damaged_record_is_refused_before_anything_is_written);
@@ -171,6 +208,58 @@ async fn store_that_was_imported_before_is_refused_unless_stale_is_given(kind: K
         assert_eq!(stale["version"], current);
         assert_eq!(served(&installation).await.desired.len(), 2);
     }
+}
+
+on_each_database!(stale_store_with_the_mark_of_this_host_is_imported_in_each_layout);
+/// The mark takes the place of the version, and with it of the layout.
+async fn stale_store_with_the_mark_of_this_host_is_imported_in_each_layout(kind: Kind) {
+    for layout in StoreLayout::ALL {
+        let etcd = Etcd::start().await;
+        stores::write(&etcd, layout).await;
+        etcd.put("/version", MARK, None).await;
+        let installation = importing(kind, &etcd);
+        installation.succeed(&["import", "etcd", "--stale"]);
+        assert_eq!(served(&installation).await.desired.len(), 2, "{layout:?}");
+    }
+}
+
+on_each_database!(stale_store_with_both_layouts_is_imported_once_its_version_is_back);
+async fn stale_store_with_both_layouts_is_imported_once_its_version_is_back(kind: Kind) {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Halves).await;
+    let whole = encoded(&stores::whole("web", StoreLayout::Protobuf));
+    etcd.put("/v1/desired/web", &whole, None).await;
+    etcd.put("/version", MARK, None).await;
+    let installation = importing(kind, &etcd);
+    let text = fail(&installation, &["import", "etcd", "--stale"]);
+    assert!(
+        text.contains("at `/v1/desired` and at `/v1/desired_lrp`")
+            && text.contains("Set `/version` to the one before that import"),
+        "{text}"
+    );
+    assert_nothing_is_written(&installation).await;
+    // The split had not ended.
+    etcd.put("/version", &version(1_441_411_196, 1_442_529_338), None)
+        .await;
+    import(&installation);
+    assert_eq!(served(&installation).await.desired.len(), 1);
+}
+
+on_each_database!(pin_below_the_version_of_the_import_is_refused_before_it);
+async fn pin_below_the_version_of_the_import_is_refused_before_it(kind: Kind) {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let before = etcd.everything().await;
+    let installation = importing(kind, &etcd).set("pin_data_version", 1_471_030_898);
+    refuse(
+        &installation,
+        &[
+            "`pin_data_version` holds the database at 1471030898, and etcd is imported at 1528928964",
+            "`bbs migrate down --to 1471030898`",
+        ],
+    );
+    assert_nothing_is_written(&installation).await;
+    assert_eq!(etcd.everything().await, before);
 }
 
 on_each_database!(version_that_no_release_wrote_is_refused);
@@ -320,7 +409,7 @@ async fn other_commands_name_the_import_that_comes_first(kind: Kind) {
 }
 
 /// Starts an import that stops at a point of it.
-fn stopped(installation: &Installation, point: &str) -> Child {
+pub(super) fn stopped(installation: &Installation, point: &str) -> Child {
     let mut command = installation.command(&["import", "etcd", "--json"]);
     command
         .env("BBS_FAULT", format!("stop:{point}"))
@@ -331,7 +420,7 @@ fn stopped(installation: &Installation, point: &str) -> Child {
     child
 }
 
-fn kill(mut child: Child) {
+pub(super) fn kill(mut child: Child) {
     child.kill().expect("it can be killed");
     child.wait().expect("it ends");
 }
@@ -372,7 +461,8 @@ async fn store_that_changes_ends_the_import(kind: Kind) {
     etcd.delete("/v1/task/new-1").await;
     let text = failure_of(child);
     assert!(
-        text.contains("has changed since it was imported") && text.contains("drop the tables"),
+        text.contains("has changed since it was imported")
+            && text.contains("drop the tables of this database, `bbs_import` too"),
         "{text}"
     );
     assert_eq!(etcd.get("/version").await, number);
@@ -408,7 +498,24 @@ async fn domains_that_expire_meanwhile_are_no_change(kind: Kind) {
     assert_eq!(installation.data_version(), NEWEST);
 }
 
+on_each_database!(keys_of_other_programs_may_change_meanwhile);
+/// Between the two readings, so that the second one and the last look before the mark see it.
+async fn keys_of_other_programs_may_change_meanwhile(kind: Kind) {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    etcd.put("/other/counter", "1", None).await;
+    let installation = importing(kind, &etcd);
+    let child = stopped(&installation, "after-import-tables");
+    etcd.put("/other/counter", "2", None).await;
+    signal("CONT", &child);
+    let output = child.wait_with_output().expect("it ends");
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{text}");
+    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+}
+
 on_each_database!(version_written_by_another_client_is_not_overwritten);
+/// Nothing was served from the database, so the way out is to import anew.
 async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
@@ -417,13 +524,12 @@ async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
     let other = version(1_451_635_200, 1_451_635_200);
     etcd.put("/version", &other, None).await;
     let text = failure_of(child);
-    assert!(
-        text.contains("was written after the import and cannot be marked"),
-        "{text}"
-    );
+    let expected =
+        "drop the tables of this database, `bbs_import` too, then start again to import anew";
+    assert!(text.contains(expected), "{text}");
     assert_eq!(etcd.get("/version").await, Some(other));
     let text = fail(&installation, &["serve"]);
-    assert!(text.contains("cannot be marked"), "{text}");
+    assert!(text.contains(expected), "{text}");
 }
 
 #[test]
@@ -435,6 +541,7 @@ fn configuration_of_etcd_is_checked() {
         });
         let text = fail(&installation, &["import", "etcd", "--check"]);
         assert!(text.contains(expected), "{expected}: {text}");
+        assert!(!text.contains("secret"), "{text}");
     };
     let urls = |urls: &[&str]| ("etcd_cluster_urls", Value::from(urls.to_vec()));
     refused(&[], "`etcd_cluster_urls` is not in the configuration");
@@ -446,6 +553,17 @@ fn configuration_of_etcd_is_checked() {
         &[urls(&["http://etcd:4001/v2/keys"])],
         "it is a list of URLs without a path",
     );
+    for url in [
+        "http://user:secret@etcd:4001",
+        "http://secret@etcd:4001",
+        "http://etcd:4001/?token=secret",
+        "http://etcd:4001/#secret",
+    ] {
+        refused(
+            &[urls(&["http://etcd:4001", url])],
+            "its URLs have no user, password, query or fragment",
+        );
+    }
     refused(
         &[urls(&["http://one:4001", "https://two:4001"])],
         "all of them with the same",

@@ -76,7 +76,12 @@ pub fn version(current: i64, target: i64) -> String {
 
 /// `02` over an enveloped message.
 pub fn sealed(message: &impl Message) -> String {
-    let sealed = keyring().seal(Sealing::Enveloped, &message.encode_to_vec());
+    sealed_under(&keyring(), message)
+}
+
+/// [`sealed`] under the active key of another keyring.
+pub fn sealed_under(keyring: &Keyring, message: &impl Message) -> String {
+    let sealed = keyring.seal(Sealing::Enveloped, &message.encode_to_vec());
     String::from_utf8(sealed).expect("sealed text is ASCII")
 }
 

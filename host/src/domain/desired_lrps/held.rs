@@ -1,5 +1,5 @@
-//! Desired LRPs that left their table because they could not be read. Owns how long their instances
-//! go on without them.
+//! Desired LRPs that left their table because they could not be read, or never were in it because
+//! they could not be imported. Owns how long their instances go on without them.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

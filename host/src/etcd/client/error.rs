@@ -33,14 +33,14 @@ pub enum EtcdError {
     #[error(
         "etcd at {member} sent no answer within {limit:?}; check the member's log, and raise `etcd_answer_timeout` if it is slow"
     )]
-    Silent {
-        member: String,
-        limit: Duration,
-        source: reqwest::Error,
-    },
+    Silent { member: String, limit: Duration },
     #[error(
-        "the connection to etcd at {member} ended before the answer did; start again. Check the member's log, and raise \
-         `etcd_answer_timeout` if it is slow"
+        "the answer of etcd at {member} stalled for {limit:?}; start again. Check the member's log, and raise `etcd_answer_timeout` \
+         if it is slow"
+    )]
+    Stalled { member: String, limit: Duration },
+    #[error(
+        "the connection to etcd at {member} ended before the answer did; start again, and check the member's log"
     )]
     Broken {
         member: String,
@@ -126,23 +126,6 @@ impl EtcdError {
             },
             None if source.is_connect() => Self::Unreachable { member, source },
             None => Self::Broken { member, source },
-        }
-    }
-}
-
-/// Why the body of an answer did not arrive.
-#[derive(Debug)]
-pub(super) enum ReceiveError {
-    Connection(reqwest::Error),
-    TooLarge { most_bytes: u64 },
-}
-
-impl ReceiveError {
-    pub(super) fn of(self, member: &str) -> EtcdError {
-        let member = member.to_owned();
-        match self {
-            Self::Connection(source) => EtcdError::Broken { member, source },
-            Self::TooLarge { most_bytes } => EtcdError::TooLarge { member, most_bytes },
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Requests to the members of a cluster: one after the other until one answers.
+//! Requests to the members of a cluster: one after the other until one answers. Owns how long a
+//! member is waited for; the time in which its answer is not read does not count.
 
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
 use reqwest::{Client, Method, Response, StatusCode, Url};
+use tokio::time::timeout;
 
 use super::EtcdError;
 use crate::config::EtcdConfig;
@@ -31,7 +33,6 @@ impl Members {
                 // As Diego's client of etcd.
                 .no_proxy()
                 .connect_timeout(config.connect_timeout)
-                .read_timeout(config.answer_timeout)
         };
         let client = match &config.tls {
             Some(files) => client()
@@ -54,7 +55,7 @@ impl Members {
         method: Method,
         path: &str,
         form: Option<(&str, &str)>,
-    ) -> Result<Response, EtcdError> {
+    ) -> Result<MemberAnswer, EtcdError> {
         let mut last = None;
         for base in self.urls.iter().cycle().take(ROUNDS * self.urls.len()) {
             let url = format!("{}/{path}", base.trim_end_matches('/'));
@@ -71,18 +72,24 @@ impl Members {
                 }
                 None => request,
             };
-            match request.send().await {
-                Ok(answer) if answer.status() == StatusCode::INTERNAL_SERVER_ERROR => {
-                    last = Some(super::failed(answer).await);
+            let Ok(sent) = timeout(self.answer_timeout, request.send()).await else {
+                last = Some(EtcdError::Silent {
+                    member: base.clone(),
+                    limit: self.answer_timeout,
+                });
+                continue;
+            };
+            match sent {
+                Ok(response) => {
+                    let mut answer = MemberAnswer {
+                        response,
+                        longest_pause: self.answer_timeout,
+                    };
+                    if answer.status() != StatusCode::INTERNAL_SERVER_ERROR {
+                        return Ok(answer);
+                    }
+                    last = Some(super::failed(&mut answer).await);
                     tokio::time::sleep(ELECTION_PAUSE).await;
-                }
-                Ok(answer) => return Ok(answer),
-                Err(source) if source.is_timeout() && !source.is_connect() => {
-                    last = Some(EtcdError::Silent {
-                        member: base.clone(),
-                        limit: self.answer_timeout,
-                        source,
-                    });
                 }
                 Err(source) => last = Some(EtcdError::of_connection(base, source)),
             }
@@ -91,22 +98,54 @@ impl Members {
     }
 }
 
+/// An answer whose head has arrived.
+#[derive(Debug)]
+pub(super) struct MemberAnswer {
+    response: Response,
+    longest_pause: Duration,
+}
+
+impl MemberAnswer {
+    pub(super) fn status(&self) -> StatusCode {
+        self.response.status()
+    }
+
+    /// The member that it is of.
+    pub(super) fn member(&self) -> String {
+        self.response.url().origin().ascii_serialization()
+    }
+
+    /// A header that every answer of etcd has.
+    pub(super) fn header(&self, name: &'static str) -> Result<String, EtcdError> {
+        let value = self.response.headers().get(name);
+        value
+            .and_then(|value| value.to_str().ok())
+            .map(str::to_owned)
+            .ok_or(EtcdError::Header { name })
+    }
+
+    /// The next part of the body; `None` at its end.
+    ///
+    /// # Errors
+    /// The connection ends before the body, or nothing arrives within the longest pause. A timeout
+    /// of the client would also count the time between two calls, in which an import may be paused.
+    pub(super) async fn chunk(&mut self) -> Result<Option<Vec<u8>>, EtcdError> {
+        match timeout(self.longest_pause, self.response.chunk()).await {
+            Ok(Ok(chunk)) => Ok(chunk.map(|bytes| bytes.to_vec())),
+            Ok(Err(source)) => Err(EtcdError::Broken {
+                member: self.member(),
+                source,
+            }),
+            Err(_) => Err(EtcdError::Stalled {
+                member: self.member(),
+                limit: self.longest_pause,
+            }),
+        }
+    }
+}
+
 fn url_encoded(name: &str, value: &str) -> String {
     let mut url = Url::parse("http://form").expect("a URL");
     url.query_pairs_mut().append_pair(name, value);
     url.query().unwrap_or_default().to_owned()
-}
-
-/// The member that a URL is of.
-pub(super) fn shown(url: &Url) -> String {
-    url.origin().ascii_serialization()
-}
-
-/// A header that every answer of etcd has.
-pub(super) fn header(answer: &Response, name: &'static str) -> Result<String, EtcdError> {
-    let value = answer
-        .headers()
-        .get(name)
-        .and_then(|value| value.to_str().ok());
-    value.map(str::to_owned).ok_or(EtcdError::Header { name })
 }

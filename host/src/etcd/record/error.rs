@@ -27,8 +27,8 @@ pub enum RecordError {
     #[error("key with label {label:?} was not found; add it to `encryption_keys`")]
     #[allow(missing_docs, reason = "named in the message")]
     UnknownLabel { label: String },
-    /// Counted before decoding.
-    #[error("the record has more than {limit} submessages and texts")]
+    /// Submessages and texts of protobuf, values of JSON; counted before decoding.
+    #[error("the record has more than {limit} elements")]
     #[allow(missing_docs, reason = "named in the message")]
     Elements { limit: usize },
     /// The keyring has a key of this label.

@@ -16,6 +16,9 @@ pub(super) const FOREIGN: &str = "etcd";
 pub struct ForeignRecord<'a> {
     /// Its key there.
     pub key: &'a str,
+    /// The process guid of a desired LRP that it is of: the instances go on meanwhile, as those of
+    /// one that a serving host could not read.
+    pub process_guid: Option<&'a str>,
     pub reason: &'a str,
     pub content: &'a [u8],
 }
@@ -30,22 +33,17 @@ pub async fn keep_foreign(
     to: DataVersion,
     foreign: &ForeignRecord<'_>,
 ) -> Result<(), MigrateError> {
+    let [unit, reason] = [foreign.key, foreign.reason].map(without_nul);
     let entry = QuarantineEntry {
         from: 0,
-        ..QuarantineEntry::without_a_module(
-            foreign.key,
-            FOREIGN,
-            to,
-            foreign.reason,
-            context.now_ns,
-        )
+        ..QuarantineEntry::without_a_module(&unit, FOREIGN, to, &reason, context.now_ns)
     };
-    put_content(
-        tx,
-        &context.keyring,
-        &entry,
-        &UnitKey::text(foreign.key),
-        foreign.content,
-    )
-    .await
+    let key = UnitKey::text(foreign.process_guid.unwrap_or(foreign.key));
+    put_content(tx, &context.keyring, &entry, &key, foreign.content).await
+}
+
+/// A text with its NUL characters escaped. PostgreSQL has none in texts, and a statement with one
+/// ends its transaction.
+fn without_nul(text: &str) -> String {
+    text.replace('\0', "\\u{0}")
 }

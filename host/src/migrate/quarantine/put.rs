@@ -47,12 +47,10 @@ pub(super) async fn put_content(
         Err(MigrateError::Sql { source, .. }) if refused_characters(&source).is_some() => {
             let mut entry = entry.clone();
             entry.reason = ascii(&entry.reason);
-            let mut key = key.clone();
             if entry.table == FOREIGN {
                 entry.unit = ascii(&entry.unit);
-                key = UnitKey::text(entry.unit.as_str());
             }
-            put_parts(tx, keyring, &entry, &key, bytes).await
+            put_parts(tx, keyring, &entry, key, bytes).await
         }
         put => put,
     }

@@ -201,8 +201,11 @@ pub async fn delete(
         let is_of_unit = |other: &QuarantineEntry| {
             other.unit == name || other.unit.starts_with(&format!("{name}/"))
         };
-        // Units with other keys are those of tables that no row function reads.
-        let may_have_residue = key.clone().into_text().is_some() && !others.iter().any(is_of_unit);
+        // Units with other keys are those of tables that no row function reads. No step has seen a
+        // record of another store.
+        let may_have_residue = entry.table != FOREIGN
+            && key.clone().into_text().is_some()
+            && !others.iter().any(is_of_unit);
         if may_have_residue && !is_in_a_table(context, tx, settled.current, &key).await? {
             residue::remove(tx, &[name], sea_query::Cond::all()).await?;
         }

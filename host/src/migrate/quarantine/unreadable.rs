@@ -9,12 +9,14 @@ use bbs_lens::layout::schema::Table;
 use bbs_lens::layout::values::Value;
 use bbs_units::{ByteLimits, Place, RowLock, TableRows, UnitKey};
 use futures_util::future::BoxFuture;
-use sea_query::{Expr, ExprTrait, Query};
+use sea_query::{Cond, Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, QuarantineEntry, is_present, key_at, put};
+use super::{FOREIGN, QUARANTINE, QuarantineEntry, is_present, key_at, put};
 use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::{Context, MigrateError};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
+
+const DESIRED_LRPS: &str = "desired_lrps";
 
 /// The quarantine of a store at a version.
 #[derive(Debug)]
@@ -103,13 +105,17 @@ impl ServingQuarantine {
         table: &str,
         since_ns: i64,
     ) -> Result<BTreeSet<Key>, MigrateError> {
+        let of_a_host = Cond::all()
+            .add(Expr::col("table_name").eq(table))
+            .add(Expr::col("from_version").equals("to_version"));
+        // The import from etcd leaves records out that no table has had. The keys of those that are
+        // not of desired LRPs are paths, which no process guid is.
+        let of_the_import = (table == DESIRED_LRPS).then(|| Expr::col("table_name").eq(FOREIGN));
+        let kept = Cond::all()
+            .add(Cond::any().add(of_a_host).add_option(of_the_import))
+            .add(Expr::col("at_ns").gte(since_ns));
         let mut query = Query::select();
-        query
-            .column("unit_key")
-            .from(QUARANTINE)
-            .and_where(Expr::col("table_name").eq(table))
-            .and_where(Expr::col("from_version").equals("to_version"))
-            .and_where(Expr::col("at_ns").gte(since_ns));
+        query.column("unit_key").from(QUARANTINE).cond_where(kept);
         let mut units = BTreeSet::new();
         for row in tx.fetch(&query).await.about(QUARANTINE)? {
             units.extend(key_at(&row, 0)?.and_then(UnitKey::into_text));

@@ -13,7 +13,7 @@ use crate::etcd::record::RecordError;
 /// # Errors
 /// If the text is no JSON object, or a key has another type than it had in every release.
 pub(in crate::etcd::record) fn desired_lrp(text: &[u8]) -> Result<DesiredLrp, RecordError> {
-    let lrp = JsonObject::parse(text)?;
+    let lrp = JsonObject::parse_record(text)?;
     Ok(DesiredLrp {
         process_guid: lrp.text("process_guid")?,
         domain: lrp.text("domain")?,
@@ -59,7 +59,7 @@ fn routes(lrp: &JsonObject<'_>) -> Result<Option<ProtoRoutes>, RecordError> {
 /// # Errors
 /// As [`desired_lrp`].
 pub(in crate::etcd::record) fn actual_lrp(text: &[u8]) -> Result<ActualLrp, RecordError> {
-    let lrp = JsonObject::parse(text)?;
+    let lrp = JsonObject::parse_record(text)?;
     let ports = lrp.list("ports", |value| {
         let mapping = object("ports", value)?;
         Ok(PortMapping {

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use bbs_model::json::{self, Malformed, Member, Scanner, Token};
 
 use crate::etcd::record::RecordError;
+use crate::protobuf::MOST_ELEMENTS;
 
 /// The members of a JSON object.
 ///
@@ -16,6 +17,20 @@ pub(in crate::etcd::record) struct JsonObject<'a> {
 }
 
 impl<'a> JsonObject<'a> {
+    /// [`Self::parse`] for a record. One with too many values is refused before any of them is
+    /// built: an empty object takes hundreds of times its text.
+    ///
+    /// # Errors
+    /// If it has more than [`MOST_ELEMENTS`] values at all depths, or is no JSON object.
+    pub(super) fn parse_record(text: &'a [u8]) -> Result<Self, RecordError> {
+        if has_many_values(text).map_err(|Malformed { at }| RecordError::Json { at })? {
+            return Err(RecordError::Elements {
+                limit: MOST_ELEMENTS,
+            });
+        }
+        Self::parse(text)
+    }
+
     /// Parses a whole text, all of which is checked here. `null` has no members.
     ///
     /// # Errors
@@ -104,6 +119,36 @@ impl<'a> JsonObject<'a> {
     /// The members as they are.
     pub(super) fn into_members(self) -> Vec<Member<'a>> {
         self.members
+    }
+}
+
+/// Whether a value and those in it, at all depths, are more than [`MOST_ELEMENTS`].
+fn has_many_values(text: &[u8]) -> Result<bool, Malformed> {
+    let mut scanner = Scanner::new(text);
+    // The open arrays and objects, innermost last; true for an object.
+    let mut open = Vec::new();
+    let mut values = 0;
+    loop {
+        match scanner.token()? {
+            Token::Object => open.push(true),
+            Token::Array => open.push(false),
+            Token::Null | Token::Bool(_) | Token::Number(_) | Token::String(_) => {}
+        }
+        values += 1;
+        if values > MOST_ELEMENTS {
+            return Ok(true);
+        }
+        loop {
+            let has_next = match open.last() {
+                None => return Ok(false),
+                Some(true) => scanner.key()?.is_some(),
+                Some(false) => scanner.element()?,
+            };
+            if has_next {
+                break;
+            }
+            open.pop();
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use crate::etcd::record::RecordError;
 /// # Errors
 /// If the text is no JSON object, or a key has another type than it had in every release.
 pub(in crate::etcd::record) fn task(text: &[u8]) -> Result<Task, RecordError> {
-    let task = JsonObject::parse(text)?;
+    let task = JsonObject::parse_record(text)?;
     let definition = TaskDefinition {
         root_fs: task.text("rootfs")?,
         environment_variables: parts::env(&task)?,

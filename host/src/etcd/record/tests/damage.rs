@@ -271,6 +271,32 @@ fn deepest_actions_of_json_can_be_decoded_as_protobuf() {
     );
 }
 
+/// Goal: JSON that has more values than a record may have is refused, however they are nested, and
+/// before any of them is built: the other faults of these texts would be found then.
+#[test]
+fn json_with_too_many_values_is_an_error() {
+    use crate::protobuf::MOST_ELEMENTS;
+    let many = |value: &str, count: usize| vec![value; count].join(",");
+    let task = |member: &str| decoded("/v1/task/g", &format!(r#"{{"task_guid":"g",{member}}}"#));
+    let too_many: Result<EtcdRecord, _> = Err(RecordError::Elements {
+        limit: MOST_ELEMENTS,
+    });
+    let rules = |count| task(&format!(r#""egress_rules":[{}]"#, many("{}", count)));
+    // The task, its guid and the list are values, too.
+    assert!(matches!(rules(MOST_ELEMENTS - 3), Ok(EtcdRecord::Task(_))));
+    assert_eq!(rules(MOST_ELEMENTS - 2), too_many);
+    // Neither list is too long by itself.
+    let half = many("null", MOST_ELEMENTS / 2);
+    let list = format!(r#"{{"parallel":{{"actions":[{half}]}}}}"#);
+    let nested = format!(r#""action":{{"serial":{{"actions":[{list},{list}]}}}}"#);
+    assert_eq!(task(&nested), too_many);
+    assert_eq!(task(&many(r#""state":"none""#, MOST_ELEMENTS)), too_many);
+    for path in ["/v1/desired/g", "/v1/actual/g/0/instance"] {
+        let text = format!(r#"{{"ports":[{}]}}"#, many("[]", MOST_ELEMENTS));
+        assert_eq!(decoded(path, &text), too_many, "{path}");
+    }
+}
+
 #[test]
 fn record_of_another_path_is_an_error() {
     let mismatch = |path: &str, found: &str| RecordError::KeyMismatch {
