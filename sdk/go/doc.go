@@ -5,7 +5,8 @@
 // A [Client] is made with [New] and may be used by several goroutines. Each of its methods is one call. It is made up to three
 // times, half a second apart, if the BBS could not be reached, the connection broke, or the answer was a server error, such as
 // the 503 of a BBS that migrates its database. A call that was made again after its answer was lost may therefore fail with
-// [ErrResourceExists] or [ErrResourceNotFound] because of itself.
+// [ErrResourceExists] or [ErrResourceNotFound] because of itself, or with [ErrUpdateInProgress] because of the update that it has
+// begun: [Client.DesiredLRPUpdateStatus] returns the definition of that.
 //
 // # Errors
 //

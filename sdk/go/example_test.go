@@ -32,16 +32,22 @@ func Example_update() {
 	}
 	defer events.Close()
 
+	const wanted = "version-2"
 	err = client.UpdateDesiredLRP(ctx, "hello", &bbs.DesiredLRPUpdate{
 		LRPDefinition: &bbs.LRPDefinition{
-			DefinitionID: "version-2",
+			DefinitionID: wanted,
 			RootFs:       "preloaded:cflinuxfs4",
 			Action:       &bbs.Action{RunAction: &bbs.RunAction{Path: "/bin/cat", User: "me"}},
 			MetricTags:   map[string]*bbs.MetricTagValue{"source_id": {Static: "hello"}},
 		},
 	})
 	if errors.Is(err, bbs.ErrUpdateInProgress) {
-		log.Fatal("another update is under way: wait for it, or cancel it")
+		// The call may have begun it itself, at an attempt whose answer was lost.
+		var status *bbs.DesiredLRPUpdateStatus
+		status, err = client.DesiredLRPUpdateStatus(ctx, "hello")
+		if err == nil && status.DefinitionID != wanted {
+			log.Fatal("another update is under way: wait for it, or cancel it")
+		}
 	}
 	if err != nil {
 		log.Fatal(err)

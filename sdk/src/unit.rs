@@ -126,12 +126,17 @@ impl<'b> Unit<'b> {
         })
     }
 
-    /// The residue of the opposite step for this unit.
+    /// The residue of the opposite step for this unit, if the unit is still as that step returned
+    /// it: with the same keys, the same identity of its records (`modification_tag_epoch`,
+    /// `created_at`), and the same values of the columns that the step writes. Changes of other
+    /// columns are not noticed, so the step has to write each column on which its residue depends,
+    /// also one that it leaves unchanged.
     pub fn residue(&self) -> Option<&[u8]> {
         self.found
     }
 
-    /// Sets the residue for the opposite direction, which the host saves sealed.
+    /// Sets the residue for the opposite direction, which the host saves sealed. See
+    /// [`Self::residue`] for the units to which it is given back.
     ///
     /// # Errors
     /// If the manifest does not declare residue.

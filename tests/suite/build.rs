@@ -348,6 +348,14 @@ fn modules_can_be_created_tested_and_built_outside_the_repository() {
         manifest.contains("bbs-sdk = { path = \"../bbs-sdk\" }"),
         "{manifest}"
     );
+    let build = |folder: &Path| {
+        succeed(module(
+            folder,
+            &["build", "add-colour", "--into", "modules"],
+        ));
+        std::fs::read_to_string(folder.join("modules/catalog.toml")).unwrap()
+    };
+    let built = build(work.path());
     // The path to the SDK is relative: crate and SDK can be moved together.
     let moved = work.path().join("elsewhere");
     std::fs::create_dir(&moved).unwrap();
@@ -361,12 +369,35 @@ fn modules_can_be_created_tested_and_built_outside_the_repository() {
         "the second crate shares the SDK: {output}"
     );
     succeed(cargo_test(&moved.join("0.8-to-0.9")));
-    succeed(module(
-        &moved,
-        &["build", "add-colour", "--into", "modules"],
-    ));
+    assert_eq!(
+        build(&moved),
+        built,
+        "the digest does not depend on the place"
+    );
     Catalog::load(&moved.join("modules"), &sandbox())
         .expect_err("its table is created by no module of this folder");
+}
+
+/// Goal: a build adds its modules to what the folder has when they are compiled. Method: two builds
+/// at once; one of them waits for the other's compiler.
+#[test]
+fn modules_that_are_built_into_one_folder_at_once_are_both_listed() {
+    let work = tempfile::tempdir().unwrap();
+    std::thread::scope(|scope| {
+        for guest in ["things", "chatty-translator"] {
+            let folder = work.path();
+            scope.spawn(move || {
+                let guest = workspace().join("tests/guests").join(guest);
+                let guest = guest.display().to_string();
+                succeed(module(folder, &["build", &guest, "--into", "modules"]))
+            });
+        }
+    });
+    let catalog = Catalog::load(&work.path().join("modules"), &sandbox()).unwrap();
+    assert_eq!(
+        (catalog.migrations().len(), catalog.translators().len()),
+        (1, 1)
+    );
 }
 
 /// A toolchain without the WebAssembly target, otherwise like the current one, and a folder of

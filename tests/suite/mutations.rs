@@ -254,25 +254,27 @@ const MUTATIONS: &[FileMutations] = &[
     },
     FileMutations {
         file: "modules/src/sandbox/complexity.rs",
-        tests: &["--lib", "modules::sandbox"],
+        tests: &["-p", "bbs-modules", "--lib", "sandbox"],
         changes: &[(
             "    if found > limit {",
             "    if found > u64::MAX - limit {",
         )],
     },
     FileMutations {
+        file: "lens/src/made.rs",
+        tests: &["-p", "bbs-units", "--lib", "storable"],
+        changes: &[(
+            "            Provenance::Computed => true,",
+            "            Provenance::Computed => false,",
+        )],
+    },
+    FileMutations {
         file: "units/src/storable.rs",
-        tests: &["--lib", "rows::"],
-        changes: &[
-            (
-                "        Provenance::Computed => true,",
-                "        Provenance::Computed => false,",
-            ),
-            (
-                "!seen.insert(rows.encoded(table, &table.primary_key, *row));",
-                "!seen.insert(rows.encoded(table, &table.primary_key, *row)) && false;",
-            ),
-        ],
+        tests: &["-p", "bbs-units", "--lib", "storable"],
+        changes: &[(
+            "!seen.insert(rows.encoded(table, &table.primary_key, *row));",
+            "!seen.insert(rows.encoded(table, &table.primary_key, *row)) && false;",
+        )],
     },
 ];
 

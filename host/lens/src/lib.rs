@@ -9,7 +9,8 @@
 //! - [`Lens`]: the migrations on the way between two data versions, composed, applied to batches of
 //!   units in either direction, with residue for what a step would lose, and the search for the
 //!   units at fault in a batch that fails;
-//! - [`transform`]: the interface to a migration's row function.
+//! - [`transform`]: the interface to a migration's row function;
+//! - [`answer`]: the rules for what a row function returns.
 //!
 //! Performs no input or output: databases, WebAssembly, encryption and the storage of residue are
 //! the host's.
@@ -17,6 +18,7 @@
 //! One walk over the steps serves planning and transforming alike: planning walks without rows and
 //! records which columns are read, so a plan cannot differ from what is done later.
 
+pub mod answer;
 mod bisect;
 pub mod budget;
 mod column;
@@ -26,6 +28,7 @@ mod error;
 mod frame;
 mod last_change;
 pub mod layout;
+mod made;
 mod owners;
 mod residue;
 mod step;
@@ -95,7 +98,7 @@ pub struct Applied {
 pub enum Provenance {
     /// A source column that no step reads: it passes as it is stored.
     Raw { table: String, column: String },
-    /// The same in every row.
+    /// One value, in every row.
     Fill(Option<Literal>),
     /// The lens computes it, plain.
     Computed,

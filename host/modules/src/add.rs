@@ -1,7 +1,6 @@
 //! Adds finished modules to a folder and its catalog: all of them or none. Owns the checks of each
 //! file; whether the result is a valid catalog is decided by loading it as a host does.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -112,9 +111,7 @@ fn add_to(
         source,
     };
     std::fs::create_dir_all(into).map_err(failed)?;
-    // Two commands that read the same catalog would each write one without the other's module.
-    let folder = File::open(into).map_err(failed)?;
-    folder.lock().map_err(failed)?;
+    let _lock = catalog::lock(into).map_err(failed)?;
     let before = if into.join(CATALOG_FILE).exists() {
         catalog::read(into).map_err(AddError::Before)?
     } else {

@@ -185,9 +185,15 @@ pub fn build(
         source,
     };
     std::fs::create_dir_all(into).map_err(failed)?;
-    let before = content_before(into, base, *others)?;
+    // A catalog that cannot be used is reported before the crates are compiled, which takes long:
+    // other commands may change the folder meanwhile.
+    let lock = catalog::lock(into).map_err(failed)?;
+    content_before(into, base, *others)?;
+    drop(lock);
     let base_migrations = Catalog::migrations_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
+    let _lock = catalog::lock(into).map_err(failed)?;
+    let before = content_before(into, base, *others)?;
     let entries = match others {
         Others::Keep => placement::merge(
             before.entries.clone(),

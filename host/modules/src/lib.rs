@@ -2,7 +2,6 @@
 //! are built and carried. The only user of wasmtime and of minisign.
 
 pub mod add;
-mod answer;
 mod bindings;
 pub mod build;
 pub mod bundle;

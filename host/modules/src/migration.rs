@@ -2,11 +2,11 @@
 
 use std::sync::{Arc, OnceLock};
 
+use bbs_lens::answer::{self, WrittenColumns};
 use bbs_lens::layout::columns::{Batch, Outcome};
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
-use super::answer::{self, Declared, WrittenColumns};
 use super::bindings::migration_0_1::Migration;
 use super::call::CallError;
 use super::instance::Instances;
@@ -80,19 +80,10 @@ impl MigrationModule {
             Direction::Up => &written.up,
             Direction::Down => &written.down,
         });
-        let accesses = self.manifest.accesses(direction);
-        let Manifest {
-            leaves_residue,
-            removes_rows,
-            ..
-        } = self.manifest;
         answer::check(
-            accesses,
+            self.manifest.accesses(direction),
             columns,
-            Declared {
-                leaves_residue,
-                removes_rows,
-            },
+            (&self.manifest).into(),
             batch,
             outcome,
         )

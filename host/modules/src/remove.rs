@@ -2,7 +2,6 @@
 //! below it, as they did before it was added. That it has run nowhere is the caller's to know, and
 //! whether the result is a valid catalog is decided by loading it as a host does.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -81,8 +80,7 @@ pub fn remove(
     };
     // A folder that is not there is reported as one without a catalog.
     listed(file, folder)?;
-    let locked = File::open(folder).map_err(failed)?;
-    locked.lock().map_err(failed)?;
+    let _lock = catalog::lock(folder).map_err(failed)?;
     let entry = listed(file, folder)?;
     let mut after = catalog::read(folder).map_err(RemoveError::Catalog)?;
     after.entries.retain(|other| *other != entry);

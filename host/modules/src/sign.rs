@@ -2,7 +2,6 @@
 //! signature. Owns the checks before, so that no altered module is signed, and the order of the
 //! writes.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use bbs_files::digest::digest_of;
@@ -100,8 +99,7 @@ pub fn sign(
     };
     // A folder that is not there is reported as one without a catalog.
     let mut content = catalog::read(folder).map_err(refused)?;
-    let locked = File::open(folder).map_err(failed)?;
-    locked.lock().map_err(failed)?;
+    let locked = catalog::lock(folder).map_err(failed)?;
     let checked = Catalog::contents(folder, sandbox).map_err(refused)?;
     if catalog::read(folder).map_err(refused)? != content
         || !checked.iter().map(|(entry, _)| entry).eq(&content.entries)

@@ -187,7 +187,10 @@ pub(super) fn explained(error: CallError) -> anyhow::Error {
                 .to_owned()
         }
         CallError::NotServed { .. } => "check that the address is that of a BBS".to_owned(),
-        CallError::Router { .. } | CallError::Status { .. } | CallError::Undecodable { .. } => {
+        CallError::Router { .. }
+        | CallError::Status { .. }
+        | CallError::NotAStream { .. }
+        | CallError::Undecodable { .. } => {
             "check that the address is that of a BBS, and of its API".to_owned()
         }
         CallError::Refused(_) | CallError::Event { .. } => return error.into(),

@@ -17,15 +17,17 @@ use clap::Args;
 use super::output;
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_modules};
 use crate::logs::Logs;
-use crate::startup;
+use crate::migrate::{MigrateError, Reason};
+use crate::startup::{self, HostFailure, StartupError};
 use cells::SimulatedCells;
 
 /// Build the modules, open an embedded SQLite database and serve it.
 ///
 /// Needs the repository's source and Rust, or a folder of built modules, which is found where `bbs
 /// serve` finds it: `modules` beside the executable, or beside its folder. Run it again after
-/// changing or adding a module: new modules are built and migrated to, unchanged ones are not built
-/// again.
+/// adding a module or changing one that has not run: these are built and migrated to, unchanged
+/// ones are not built again. A migration that has run on the database stays as it is; to change
+/// it, delete the folder of `--data` and begin anew.
 #[derive(Debug, Args)]
 pub struct DevCommand {
     /// The folder for the database and the built modules.
@@ -104,12 +106,36 @@ impl DevCommand {
                 }
             }
         };
-        startup::serve(config, logs.level(), announce).await?;
-        Ok(())
+        startup::serve(config, logs.level(), announce)
+            .await
+            .map_err(|failure| self.explained(failure))
     }
 }
 
 impl DevCommand {
+    /// A failure of the host, with what to do about a module that is not the one that ran: the one
+    /// that did was replaced when the modules were built.
+    fn explained(&self, failure: HostFailure) -> anyhow::Error {
+        let is_of_changed_module = matches!(
+            failure,
+            HostFailure::Start(
+                StartupError::ShutDown(Reason::Newer { .. })
+                    | StartupError::Migrate(
+                        MigrateError::DigestChanged { .. } | MigrateError::RanAndIsMissing { .. }
+                    )
+            )
+        );
+        let error = anyhow::Error::new(failure);
+        if !is_of_changed_module {
+            return error;
+        }
+        let data = self.data.display();
+        error.context(format!(
+            "the modules are not those that ran on the database in {data}; put the migrations back as they were, or delete {data} to \
+             begin anew"
+        ))
+    }
+
     fn built_modules(&self) -> PathBuf {
         self.data.join("modules")
     }
@@ -182,7 +208,11 @@ const CREATE_0_9: &str =
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
     use prost::Message;
+
+    use super::*;
+    use crate::cli::exit::Exit;
 
     /// The bytes that `printf` prints for a string with the escapes used here.
     fn printf(text: &str) -> Vec<u8> {
@@ -210,12 +240,63 @@ mod tests {
     #[test]
     fn example_request_is_valid() {
         let request =
-            bbs_proto::v0_9::CreateDesiredLrpRequest::decode(&*printf(super::CREATE_0_9)).unwrap();
+            bbs_proto::v0_9::CreateDesiredLrpRequest::decode(&*printf(CREATE_0_9)).unwrap();
         let lrp = request.desired_lrp.unwrap();
         assert_eq!(
             (&*lrp.process_guid, &*lrp.domain, lrp.instances),
             (&b"hello"[..], &b"dev"[..], 1)
         );
         assert_eq!(&*lrp.action.unwrap().run_action.unwrap().path, b"/bin/true");
+    }
+
+    #[derive(Debug, Parser)]
+    struct DevLine {
+        #[command(flatten)]
+        dev: DevCommand,
+    }
+
+    #[test]
+    fn changed_migration_is_reported_with_the_folder_to_delete() {
+        let DevLine { dev } = DevLine::parse_from(["dev", "--data", "here/data"]);
+        let ran = || "ran".to_owned();
+        let newest_is_missing = Reason::Newer {
+            current: 5,
+            wanted: 4,
+        };
+        for (failure, cause) in [
+            (
+                MigrateError::DigestChanged {
+                    version: 5,
+                    ran: ran(),
+                    catalog: "changed".to_owned(),
+                }
+                .into(),
+                "migration 5 ran",
+            ),
+            (
+                MigrateError::RanAndIsMissing {
+                    version: 5,
+                    ran: ran(),
+                }
+                .into(),
+                "migration 5 ran",
+            ),
+            (
+                StartupError::ShutDown(newest_is_missing),
+                "the database is at 5, newer than the 4",
+            ),
+        ] {
+            let error = dev.explained(HostFailure::Start(failure));
+            assert!(
+                error
+                    .to_string()
+                    .ends_with("or delete here/data to begin anew"),
+                "{error}"
+            );
+            assert!(error.root_cause().to_string().contains(cause));
+            assert_eq!(Exit::of(&error), Exit::NotStarted);
+        }
+        let other = dev.explained(HostFailure::Start(StartupError::NothingToRotate));
+        assert_eq!(other.to_string(), StartupError::NothingToRotate.to_string());
     }
 }

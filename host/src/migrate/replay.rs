@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bbs_database::Transaction;
 use bbs_lens::Arguments;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
-use bbs_lens::layout::manifest::{Direction, Manifest};
+use bbs_lens::layout::history::{directed_changes, name_before};
+use bbs_lens::layout::manifest::{Change, Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_units::{Passage, residue};
 use parking_lot::Mutex;
@@ -14,7 +15,7 @@ use uuid::Uuid;
 
 use super::history_pair::HistoryPair;
 use super::quarantine::{self, QuarantineEntry};
-use super::{Context, MigrateError, Work, state};
+use super::{Context, MigrateError, Work, layout_history, state};
 
 /// The result of a replay.
 #[derive(Debug)]
@@ -32,7 +33,7 @@ pub struct Replay {
 /// The input of a module for one unit.
 #[derive(Debug)]
 pub struct ReplayInput {
-    /// In the order of the module's accesses.
+    /// In the order of the module's accesses, without those that the step creates.
     pub tables: Vec<ReplayTable>,
     pub residue: Option<Vec<u8>>,
 }
@@ -40,7 +41,7 @@ pub struct ReplayInput {
 /// The module's input rows of one table.
 #[derive(Debug)]
 pub struct ReplayTable {
-    /// Its name after the step.
+    /// Its name before the step, as in a golden case.
     pub name: String,
     pub rows: u32,
     pub columns: Vec<(String, ColumnData)>,
@@ -81,9 +82,12 @@ pub async fn replay(
     });
     let context = quarantine::with(context, Arc::clone(&recorded) as Arc<dyn Transform>)?;
     let reason = try_unit(&context, &mut tx, &entry).await?;
+    let layouts = layout_history(&context.migrations)?;
+    let before = layouts.before(entry.version);
+    let changes = directed_changes(before, recorded.module.manifest(), entry.direction);
     Ok(Replay {
         is_same_module: recorded.module.digest() == entry.digest,
-        input: recorded.input(),
+        input: recorded.input(&changes),
         reason,
         entry,
     })
@@ -171,14 +175,17 @@ struct RecordedInput {
 }
 
 impl RecordedInput {
-    fn input(&self) -> Option<ReplayInput> {
+    /// The input, with the tables named as before these changes of the step.
+    fn input(&self, changes: &[Change]) -> Option<ReplayInput> {
         let batch = self.input.lock().take()?;
         let accesses = self.module.manifest().accesses(self.direction);
         let tables = accesses.iter().zip(batch.tables);
-        let tables = tables.map(|(access, table)| ReplayTable {
-            name: access.table.clone(),
-            rows: table.unit_offsets.last().copied().unwrap_or(0),
-            columns: access.reads.iter().cloned().zip(table.columns).collect(),
+        let tables = tables.filter_map(|(access, table)| {
+            Some(ReplayTable {
+                name: name_before(changes, &access.table)?,
+                rows: table.unit_offsets.last().copied().unwrap_or(0),
+                columns: access.reads.iter().cloned().zip(table.columns).collect(),
+            })
         });
         Some(ReplayInput {
             tables: tables.collect(),
@@ -206,5 +213,66 @@ impl Transform for RecordedInput {
             *self.input.lock() = Some(batch.clone());
         }
         self.module.apply(direction, run, batch)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bbs_lens::layout::columns::TableData;
+    use bbs_lens::layout::manifest::Access;
+    use bbs_lens::layout::schema::{Column, Table};
+
+    use super::*;
+
+    struct RenamingModule(Manifest);
+
+    impl Transform for RenamingModule {
+        fn manifest(&self) -> &Manifest {
+            &self.0
+        }
+
+        fn digest(&self) -> &str {
+            "d1935"
+        }
+
+        fn apply(
+            &self,
+            _: Direction,
+            _: &RunArguments,
+            _: &Batch,
+        ) -> Result<Outcome, TransformError> {
+            Ok(Outcome::default())
+        }
+    }
+
+    #[test]
+    fn input_has_the_names_of_tables_before_the_step() {
+        let made = Table::new("made")
+            .column(Column::varchar("guid", 255))
+            .primary_key(["guid"])
+            .partition_key("guid");
+        let manifest = Manifest::new(2, "renames")
+            .rename_table("apps", "programs")
+            .create_table(made)
+            .up(Access::to("programs"))
+            .up(Access::to("made"));
+        let changes = manifest.changes.clone();
+        let table = |end| TableData {
+            unit_offsets: vec![0, end],
+            columns: Vec::new(),
+        };
+        let batch = Batch {
+            tables: vec![table(3), table(0)],
+            residue: Vec::new(),
+        };
+        let recorded = RecordedInput {
+            module: Arc::new(RenamingModule(manifest)),
+            direction: Direction::Up,
+            input: Mutex::new(Some(batch)),
+        };
+        let input = recorded.input(&changes).unwrap();
+        let tables = input.tables.iter();
+        let tables: Vec<_> = tables.map(|table| (&*table.name, table.rows)).collect();
+        assert_eq!(tables, [("apps", 3)]);
     }
 }

@@ -1,7 +1,7 @@
 //! The text that a column can hold, so that a longer value is refused by name before the database
 //! refuses it.
 
-use bbs_lens::layout::schema::ColumnType;
+use bbs_lens::layout::schema::{ColumnType, characters};
 
 use bbs_database::Dialect;
 
@@ -36,11 +36,7 @@ impl Capacity {
     /// Text that is not UTF-8 counts by its bytes.
     pub fn holds(self, text: &[u8]) -> bool {
         match self {
-            Self::Characters(most) => {
-                let characters =
-                    std::str::from_utf8(text).map_or(text.len(), |text| text.chars().count());
-                characters <= most as usize
-            }
+            Self::Characters(most) => characters(text) <= most as usize,
             Self::Bytes(most) => text.len() <= most as usize,
         }
     }

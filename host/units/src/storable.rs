@@ -14,7 +14,7 @@ use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
-use bbs_lens::{BatchColumn, Composed, Lens, Provenance, TablePart, TableRows};
+use bbs_lens::{BatchColumn, Composed, Lens, TablePart, TableRows};
 
 use super::batch::UnitBatch;
 use super::{Capacity, RowsError};
@@ -48,7 +48,7 @@ pub(super) fn refused(
         let mut flaws: Vec<(usize, TablePart<'_>, String)> = Vec::new();
         for (column, provenance) in &composed.columns {
             if let Some(values) = rows.columns.get(&column.name)
-                && is_new(lens, column, provenance)
+                && lens.makes_values(column, provenance)
             {
                 let of_column = text_flaws((name, column), values, keyring, dialect).into_iter();
                 flaws.extend(
@@ -131,21 +131,6 @@ fn unstorable(lens: &Lens, leg: Leg, flaw: String) -> Unstorable {
     }
 }
 
-/// Whether a column has values that no column of its type has stored.
-fn is_new(lens: &Lens, column: &Column, provenance: &Provenance) -> bool {
-    match provenance {
-        Provenance::Computed => true,
-        Provenance::Raw {
-            table,
-            column: name,
-        } => lens.source.tables[table]
-            .find_column(name)
-            .is_none_or(|source| source.kind != column.kind),
-        // A default, which the layout's tables are created with.
-        Provenance::Fill(_) => false,
-    }
-}
-
 /// The rows of a column whose texts the database cannot hold.
 fn text_flaws(
     (table, column): (&str, &Column),
@@ -197,40 +182,17 @@ fn text_flaws(
     flaws
 }
 
-/// The rows whose primary key an earlier row of the batch has. Keys that come unchanged from the
-/// rows of one table are unique already.
+/// The rows whose primary key an earlier row of the batch has.
 fn repeated_keys(lens: &Lens, composed: &Composed, rows: &TableRows) -> Vec<(usize, String)> {
     let table = &composed.table;
-    let origin = |name: &String| {
-        let (_, provenance) = composed
-            .columns
-            .iter()
-            .find(|(column, _)| column.name == *name)?;
-        match provenance {
-            Provenance::Raw { table, column } => Some((table, column)),
-            Provenance::Fill(_) | Provenance::Computed => None,
-        }
-    };
-    let origins: Option<Vec<_>> = table.primary_key.iter().map(origin).collect();
-    let is_unique = origins.is_some_and(|origins| {
-        let one = origins.first().map(|(table, _)| *table);
-        one.is_some_and(|one| {
-            let mut key = lens.source.tables[one].primary_key.iter();
-            key.all(|name| {
-                origins
-                    .iter()
-                    .any(|(table, column)| *table == one && *column == name)
-            })
-        })
-    });
     let is_loaded = table
         .primary_key
         .iter()
         .all(|name| rows.columns.contains_key(name));
-    if !composed.reshaped && is_unique || !is_loaded {
-        Vec::new()
-    } else {
+    if is_loaded && lens.makes_keys(composed) {
         repetitions(table, rows)
+    } else {
+        Vec::new()
     }
 }
 

@@ -15,6 +15,8 @@ use crate::tls::{self, TlsFiles};
 
 /// The media type of messages.
 const PROTOBUF: &str = "application/x-protobuf";
+/// The media type of event streams.
+const EVENT_STREAM: &str = "text/event-stream";
 /// The header of Cloud Foundry's router when it answers itself.
 const ROUTER_ERROR: &str = "X-Cf-Routererror";
 /// The header with the id that a request has in logs and events.
@@ -237,11 +239,24 @@ impl Client {
     /// Opens an event stream, with the attempts of a call.
     pub(crate) async fn subscribe(&self, path: &str, body: &[u8]) -> Result<Response, CallError> {
         let path = format!("{}/{path}", self.version.root());
-        let attempt = || self.post(&path, body.to_vec(), None);
+        let attempt = || self.open_stream(&path, body);
         attempt
             .retry(self.retries.builder())
             .when(CallError::is_transient)
             .await
+    }
+
+    async fn open_stream(&self, path: &str, body: &[u8]) -> Result<Response, CallError> {
+        let response = self.post(path, body.to_vec(), None).await?;
+        let media_type = media_type(&response);
+        if media_type == EVENT_STREAM {
+            return Ok(response);
+        }
+        Err(CallError::NotAStream {
+            url: self.join(path),
+            status: response.status().as_u16(),
+            media_type,
+        })
     }
 
     async fn post(

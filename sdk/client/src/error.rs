@@ -110,6 +110,19 @@ pub enum CallError {
         /// The body of the answer.
         reason: String,
     },
+    /// The answer to a subscription is no event stream.
+    #[error(
+        "{url} was answered with status {status} and {}, and not with an event stream",
+        or_none(.media_type)
+    )]
+    NotAStream {
+        /// The address of the stream.
+        url: String,
+        /// The status of HTTP.
+        status: u16,
+        /// The media type of the answer; empty if it has none.
+        media_type: String,
+    },
     /// The answer is not the expected message.
     #[error("the answer of {url} cannot be decoded")]
     Undecodable {
@@ -142,6 +155,14 @@ impl CallError {
     /// Whether the failure may pass, so that the next attempt may have an answer.
     pub(crate) fn is_transient(&self) -> bool {
         !matches!(self, Self::Refused(_) | Self::NotServed { .. })
+    }
+}
+
+fn or_none(media_type: &str) -> &str {
+    if media_type.is_empty() {
+        "no media type"
+    } else {
+        media_type
     }
 }
 

@@ -146,7 +146,8 @@ impl<E: Event> EventStream<E> {
     /// ended the stream. Nothing is lost if the future is dropped.
     ///
     /// # Errors
-    /// The connection breaks, or an event cannot be read. The stream cannot be used any more.
+    /// The connection breaks, the stream ends within an event, or an event cannot be read. The
+    /// stream cannot be used any more.
     pub async fn next(&mut self) -> Result<Option<E>, CallError> {
         loop {
             while let Some(text) = self.take_event() {
@@ -173,7 +174,15 @@ impl<E: Event> EventStream<E> {
                 .map_err(|source| CallError::NoAnswer { url, source })?
             {
                 Some(chunk) => self.received.extend_from_slice(&chunk),
-                None => return Ok(None),
+                None if self.received.iter().all(|byte| b"\r\n".contains(byte)) => {
+                    return Ok(None);
+                }
+                None => {
+                    return Err(CallError::Event {
+                        url: self.response.url().to_string(),
+                        reason: "the stream ends within it".to_owned(),
+                    });
+                }
             }
         }
     }

@@ -12,7 +12,8 @@
 //!
 //! Those of Diego's own client: each call is tried three times, half a second apart, until there is
 //! an answer of the BBS. An error of the BBS is an answer. A call whose answer was lost may have
-//! been carried out, and then the next attempt meets its effect, such as `ResourceExists`.
+//! been carried out, and then the next attempt meets its effect: `ResourceExists`,
+//! `ResourceNotFound`, or `UpdateInProgress` because of the update that it has begun itself.
 //!
 //! # Example
 //!

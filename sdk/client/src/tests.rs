@@ -375,6 +375,22 @@ async fn event_without_content_and_broken_stream_are_errors() {
         error.to_string().ends_with("task_created has no content"),
         "{error}"
     );
+    // The answer is complete, and the last event is not.
+    let (client, _) = server(vec![stream(
+        "event: other_event\ndata: CgA=\n\nid: 1\nevent: task_removed\n",
+    )])
+    .await;
+    let error = client
+        .task_events()
+        .await
+        .unwrap()
+        .next()
+        .await
+        .unwrap_err();
+    assert!(
+        error.to_string().ends_with("the stream ends within it"),
+        "{error}"
+    );
     let mut cut_off = stream("id: 0\n");
     cut_off.truncate(cut_off.len() - 1);
     let (client, _) = server(vec![cut_off]).await;
@@ -386,6 +402,26 @@ async fn event_without_content_and_broken_stream_are_errors() {
         .await
         .unwrap_err();
     assert!(matches!(error, CallError::NoAnswer { .. }), "{error:?}");
+}
+
+#[tokio::test]
+async fn answer_of_another_media_type_is_no_event_stream() {
+    for (headers, words) in [
+        ("Content-Type: text/html\r\n", "status 200 and text/html"),
+        ("", "status 200 and no media type"),
+        (
+            "Content-Type: application/x-protobuf\r\n",
+            "status 200 and application/x-protobuf",
+        ),
+    ] {
+        let (client, _) = server(vec![answer("200 OK", headers, b"")]).await;
+        let client = client.with_retries(Retries::NONE);
+        let error = client.task_events().await.unwrap_err();
+        assert!(
+            matches!(&error, CallError::NotAStream { .. }) && error.to_string().contains(words),
+            "{error:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! Generates units of a layout from a seed: the same seed gives the same units on every machine.
 //! Owns the choice of values (NULL, empty, absent, huge, non-ASCII, unknown protobuf fields).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_lens::layout::schema::Layout;
 
 use super::data::{Datum, RowData, UnitData};
+use crate::columns::Encoding;
 use crate::schema::{Column, ColumnType, Sealing, Table};
 use crate::wire;
 
@@ -17,6 +18,10 @@ pub struct Generator(u64);
 
 /// Length of the longest generated text, where the type allows it; exceeds 16 bits.
 const HUGE_BYTES: usize = 70_000;
+/// Length of the longest generated partition key, in characters.
+const KEY_CHARACTERS: u32 = 32;
+/// The number of attempts at a partition key that no unit has yet.
+const KEY_ATTEMPTS: usize = 20;
 const LETTERS: [&str; 12] = [
     "a", "Z", "0", "-", " ", "\"", "<", "&", "é", "ß", "界", "🚀",
 ];
@@ -140,6 +145,25 @@ impl Generator {
             (_, Sealing::Plain) => self.text(200).as_str().into(),
         }
     }
+
+    /// A value of a partition key, which is never NULL: short text, or any number.
+    fn key(&mut self, column: &Column) -> Datum {
+        let is_any = !self.once_in(4);
+        match column.kind {
+            ColumnType::Integer if is_any => i64::from(self.number() as i32).into(),
+            ColumnType::BigInteger if is_any => (self.number() as i64).into(),
+            ColumnType::Boolean | ColumnType::Integer | ColumnType::BigInteger => {
+                self.datum(column)
+            }
+            ColumnType::Varchar(length) => self
+                .text(length.min(KEY_CHARACTERS) as usize)
+                .as_str()
+                .into(),
+            ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => {
+                self.text(KEY_CHARACTERS as usize).as_str().into()
+            }
+        }
+    }
 }
 
 /// Generates units of a layout.
@@ -161,14 +185,70 @@ impl Units {
             .insert((table.to_owned(), column.to_owned()), fill);
     }
 
+    /// The names of the tables.
+    pub(super) fn tables(&self) -> impl Iterator<Item = &str> {
+        self.layout.tables.keys().map(String::as_str)
+    }
+
+    /// Generates units with different partition keys, as far as the values of the keys suffice.
+    pub(super) fn units(&self, generator: &mut Generator, count: usize) -> Vec<UnitData> {
+        let mut taken = BTreeSet::new();
+        let unit = |_| {
+            let mut keys = self.keys(generator);
+            for _ in 1..KEY_ATTEMPTS {
+                if !taken.contains(&keys) {
+                    break;
+                }
+                keys = self.keys(generator);
+            }
+            let unit = self.unit(&keys, generator);
+            taken.insert(keys);
+            unit
+        };
+        (0..count).map(unit).collect()
+    }
+
+    /// The partition key of a unit, by table. Tables whose keys have one encoding share it: their
+    /// rows with equal keys are one unit. The `fill` of one of these columns sets the key of all of
+    /// them.
+    fn keys(&self, generator: &mut Generator) -> BTreeMap<&str, Datum> {
+        let keyed = self.layout.tables.values().filter_map(|table| {
+            let column = table.find_column(table.partition_key.as_ref()?)?;
+            Some((table.name.as_str(), column))
+        });
+        let keyed: Vec<_> = keyed.collect();
+        let mut keys = BTreeMap::new();
+        for encoding in [Encoding::Text, Encoding::Integer, Encoding::Boolean] {
+            let alike: Vec<_> = keyed
+                .iter()
+                .filter(|(_, column)| Encoding::from(column.kind) == encoding)
+                .collect();
+            let Some((_, narrowest)) = alike.iter().min_by_key(|(_, column)| width(column)) else {
+                continue;
+            };
+            let fill = alike
+                .iter()
+                .find_map(|(table, column)| self.fill_of(table, &column.name));
+            let key = match fill {
+                Some(fill) => fill(generator),
+                None => generator.key(narrowest),
+            };
+            keys.extend(alike.iter().map(|(table, _)| (*table, key.clone())));
+        }
+        keys
+    }
+
+    fn fill_of(&self, table: &str, column: &str) -> Option<&Fill> {
+        self.fills.get(&(table.to_owned(), column.to_owned()))
+    }
+
     /// Generates one unit: up to four rows per table, sometimes none, with unique primary keys.
-    pub(super) fn unit(&self, generator: &mut Generator) -> UnitData {
-        let key: Datum = generator.text(32).as_str().into();
+    fn unit(&self, keys: &BTreeMap<&str, Datum>, generator: &mut Generator) -> UnitData {
         let mut tables = BTreeMap::new();
         for table in self.layout.tables.values() {
             let mut rows: BTreeMap<Vec<Datum>, RowData> = BTreeMap::new();
             for _ in 0..generator.below(5) {
-                let row = self.row(table, &key, generator);
+                let row = self.row(table, keys.get(table.name.as_str()), generator);
                 let primary = table
                     .primary_key
                     .iter()
@@ -181,11 +261,12 @@ impl Units {
         UnitData { tables }
     }
 
-    fn row(&self, table: &Table, key: &Datum, generator: &mut Generator) -> RowData {
+    fn row(&self, table: &Table, key: Option<&Datum>, generator: &mut Generator) -> RowData {
         let columns = table.columns.iter().map(|column| {
-            let value = if table.partition_key.as_ref() == Some(&column.name) {
+            let is_key = table.partition_key.as_ref() == Some(&column.name);
+            let value = if let Some(key) = key.filter(|_| is_key) {
                 key.clone()
-            } else if let Some(fill) = self.fills.get(&(table.name.clone(), column.name.clone())) {
+            } else if let Some(fill) = self.fill_of(&table.name, &column.name) {
                 fill(generator)
             } else {
                 generator.datum(column)
@@ -193,6 +274,15 @@ impl Units {
             (column.name.clone(), value)
         });
         columns.collect()
+    }
+}
+
+/// The width of a column among those of its encoding: a bound of characters or bits.
+fn width(column: &Column) -> u32 {
+    match column.kind {
+        ColumnType::Varchar(characters) => characters,
+        ColumnType::Integer => i32::BITS,
+        _ => u32::MAX,
     }
 }
 
@@ -214,9 +304,63 @@ mod tests {
     }
 
     fn units(seed: u64, count: usize) -> Vec<UnitData> {
-        let mut generator = Generator::new(seed);
-        let units = Units::new(layout());
-        (0..count).map(|_| units.unit(&mut generator)).collect()
+        Units::new(layout()).units(&mut Generator::new(seed), count)
+    }
+
+    /// Tables of one unit with these partition keys.
+    fn keyed<const N: usize>(columns: [(&str, Column); N]) -> Units {
+        let table = |(name, column): (&str, Column)| {
+            let key = column.name.clone();
+            Table::new(name)
+                .column(column)
+                .primary_key([&*key])
+                .partition_key(&key)
+        };
+        Units::new(Layout::of(columns.map(table)))
+    }
+
+    /// The partition keys of units, of those that have rows.
+    fn keys(units: &Units, table: &str, column: &str) -> Vec<Datum> {
+        let units = units.units(&mut Generator::new(5), 100);
+        let rows = units.iter().flat_map(|unit| &unit.tables[table]);
+        rows.map(|row| row[column].clone()).collect()
+    }
+
+    #[test]
+    fn partition_key_is_of_the_type_of_its_column_and_of_one_unit() {
+        for column in [Column::integer("k"), Column::varchar("k", 8)] {
+            let encoding = Encoding::from(column.kind);
+            let units = keyed([("t", column)]);
+            let keys = keys(&units, "t", "k");
+            assert!(
+                keys.iter().all(|key| key.value().fits(encoding)),
+                "{keys:?}"
+            );
+            let different: BTreeSet<_> = keys.iter().collect();
+            assert_eq!(different.len(), keys.len(), "{keys:?}");
+            assert!(keys.len() > 50, "{keys:?}");
+        }
+    }
+
+    #[test]
+    fn fill_of_a_partition_key_is_used_for_all_tables_of_the_unit() {
+        let mut units = keyed([
+            ("t", Column::varchar("k", 32)),
+            ("u", Column::varchar("guid", 32)),
+        ]);
+        let fill =
+            |generator: &mut Generator| Datum::from(&*format!("key-{}", generator.below(1_000)));
+        units.fill("u", "guid", Box::new(fill));
+        for unit in units.units(&mut Generator::new(6), 50) {
+            let [of_t, of_u] = [("t", "k"), ("u", "guid")]
+                .map(|(table, column)| unit.tables[table].first().map(|row| &row[column]));
+            for key in [of_t, of_u].into_iter().flatten() {
+                assert!(format!("{key:?}").starts_with("\"key-"), "{key:?}");
+            }
+            if let (Some(of_t), Some(of_u)) = (of_t, of_u) {
+                assert_eq!(of_t, of_u);
+            }
+        }
     }
 
     #[test]

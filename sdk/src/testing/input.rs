@@ -36,7 +36,14 @@ impl<'a> GivenRows<'a> {
             }
         }
         let mut rows: BTreeMap<&str, Vec<&RowData>> = BTreeMap::new();
-        for (name, of_unit) in units.iter().flat_map(|unit| &unit.tables) {
+        let tables = units.iter().flat_map(|unit| &unit.tables);
+        for (name, of_unit) in tables.filter(|(_, rows)| !rows.is_empty()) {
+            assert!(
+                lens.source.tables.contains_key(name),
+                "a unit has rows of `{name}`, and the layout before {} has no such table; write the name that the table has \
+                 there, or add it to the layout of the test",
+                lens.direction
+            );
             rows.entry(name).or_default().extend(of_unit);
         }
         Self {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::marker::PhantomData;
 
-use bbs_lens::layout::history::{LayoutHistory, Unbound};
+use bbs_lens::layout::history::{LayoutHistory, Unbound, directed_changes, name_before};
 use bbs_lens::layout::schema::Layout;
 
 use super::data::{Datum, UnitData};
@@ -31,6 +31,16 @@ pub enum Violation {
         unit: UnitData,
     },
     #[error(
+        "seed {seed}: {direction} refuses every generated unit that has rows for it, so no law was checked; generate values that \
+         it accepts with `fill`, or correct it. The first reason: {reason}\n{unit:?}"
+    )]
+    RefusesAll {
+        seed: u64,
+        direction: Direction,
+        reason: String,
+        unit: UnitData,
+    },
+    #[error(
         "seed {seed}: {opposite} after {direction} does not restore the unit\nbefore: {before:?}\nafter: {after:?}"
     )]
     RoundTrip {
@@ -39,6 +49,16 @@ pub enum Violation {
         opposite: Direction,
         before: UnitData,
         after: UnitData,
+    },
+    #[error(
+        "seed {seed}: {direction} has another result in a second round trip than in the first, with the residue that the first \
+         one left\nfirst: {first:?}\nsecond: {second:?}"
+    )]
+    SecondRoundTrip {
+        seed: u64,
+        direction: Direction,
+        first: UnitData,
+        second: UnitData,
     },
     #[error("seed {seed}: {direction} gives two results for one unit\none: {one:?}\ntwo: {two:?}")]
     Nondeterministic {
@@ -104,7 +124,8 @@ impl<M: Migration> Laws<M> {
         }
     }
 
-    /// Sets how values of a column are generated, in both layouts.
+    /// Sets how values of a column are generated, in both layouts. A partition key is generated once
+    /// for each unit, and again while another unit has it.
     #[must_use]
     pub fn fill(mut self, table: &str, column: &str, fill: fn(&mut Generator) -> Datum) -> Self {
         self.source.fill(table, column, Box::new(fill));
@@ -121,7 +142,8 @@ impl<M: Migration> Laws<M> {
         self
     }
 
-    /// Allows generated units to be refused. Otherwise a refusal is a violation.
+    /// Allows generated units to be refused, but not all that have rows. Otherwise a refusal is a
+    /// violation.
     #[must_use]
     pub fn may_refuse(mut self) -> Self {
         self.refusals_allowed = true;
@@ -163,10 +185,7 @@ impl<M: Migration> Laws<M> {
     }
 
     fn generate(&self, units: &Units) -> Vec<UnitData> {
-        let mut generator = Generator::new(self.seed);
-        (0..self.units)
-            .map(|_| units.unit(&mut generator))
-            .collect()
+        units.units(&mut Generator::new(self.seed), self.units)
     }
 
     fn stepper(&self, direction: Direction) -> Result<Stepper, Violation> {
@@ -174,20 +193,24 @@ impl<M: Migration> Laws<M> {
             .map_err(|reason| Violation::Manifest { reason })
     }
 
-    /// Runs one direction over a batch, without the units that it may refuse.
+    /// Runs one direction over generated units, without those that it may refuse.
     fn step(
         &self,
         direction: Direction,
         units: Vec<UnitData>,
-        left: &[Stepped],
     ) -> Result<Vec<(UnitData, Stepped)>, Violation> {
         let seed = self.seed;
-        let results = self.stepper(direction)?.step(&units, left);
+        let results = self.stepper(direction)?.step(&units, &[]);
         let mut stepped = Vec::new();
+        let mut first_refusal = None;
         for (unit, result) in units.into_iter().zip(results) {
             match result {
                 Ok(given) => stepped.push((unit, given)),
-                Err(_) if self.refusals_allowed => {}
+                Err(Refused { reason }) if self.refusals_allowed => {
+                    if first_refusal.is_none() && self.has_rows(direction, &unit) {
+                        first_refusal = Some((reason, unit));
+                    }
+                }
                 Err(Refused { reason }) => {
                     return Err(Violation::Refuses {
                         seed,
@@ -198,19 +221,75 @@ impl<M: Migration> Laws<M> {
                 }
             }
         }
-        Ok(stepped)
+        match first_refusal {
+            // No generated unit of the target may be one that `up` produces.
+            Some((reason, unit))
+                if direction == Direction::Up
+                    && !stepped
+                        .iter()
+                        .any(|(unit, _)| self.has_rows(direction, unit)) =>
+            {
+                Err(Violation::RefusesAll {
+                    seed,
+                    direction,
+                    reason,
+                    unit,
+                })
+            }
+            _ => Ok(stepped),
+        }
     }
 
-    /// A round trip restores each unit; the result is deterministic and independent of the rest of
-    /// the batch.
+    /// Whether the row function of a direction receives a row of the unit.
+    fn has_rows(&self, direction: Direction, unit: &UnitData) -> bool {
+        let tables = self.tables_of(direction);
+        unit.tables
+            .iter()
+            .any(|(table, rows)| tables.contains(table) && !rows.is_empty())
+    }
+
+    /// The tables whose rows the row function of a direction receives, by their names before the
+    /// step; all of the layout without such a table.
+    fn tables_of(&self, direction: Direction) -> BTreeSet<String> {
+        let manifest = M::manifest();
+        let changes = directed_changes(&self.source_layout, &manifest, direction);
+        let accesses = manifest.accesses(direction).iter();
+        let received: BTreeSet<_> = accesses
+            .filter_map(|access| name_before(&changes, &access.table))
+            .collect();
+        if !received.is_empty() {
+            return received;
+        }
+        let layout = match direction {
+            Direction::Up => &self.source,
+            Direction::Down => self.target.as_ref().unwrap_or(&self.source),
+        };
+        layout.tables().map(str::to_owned).collect()
+    }
+
+    /// A round trip restores each unit, and so does a second one; the result is deterministic and
+    /// independent of the rest of the batch.
     fn check_round_trip(&self, direction: Direction, units: &Units) -> Result<(), Violation> {
+        let stepped = self.step(direction, self.generate(units))?;
+        self.check_determinism(direction, units, &stepped)?;
+        if !M::manifest().reversible {
+            return Ok(());
+        }
+        let restored = self.check_return(direction, stepped)?;
+        self.check_second_trip(direction, restored)
+    }
+
+    /// The same units have the same results again, together and alone.
+    fn check_determinism(
+        &self,
+        direction: Direction,
+        units: &Units,
+        stepped: &[(UnitData, Stepped)],
+    ) -> Result<(), Violation> {
         let seed = self.seed;
-        let opposite = direction.opposite();
-        let stepped = self.step(direction, self.generate(units), &[])?;
-        for ((_, one), (_, two)) in
-            stepped
-                .iter()
-                .zip(self.step(direction, self.generate(units), &[])?)
+        for ((_, one), (_, two)) in stepped
+            .iter()
+            .zip(self.step(direction, self.generate(units))?)
         {
             if *one != two {
                 let one = one.unit.clone();
@@ -237,15 +316,25 @@ impl<M: Migration> Laws<M> {
                 });
             }
         }
-        if !M::manifest().reversible {
-            return Ok(());
-        }
+        Ok(())
+    }
+
+    /// The opposite step restores the units. Returns those that it restores with their lost
+    /// columns, after the step and after the opposite one.
+    fn check_return(
+        &self,
+        direction: Direction,
+        stepped: Vec<(UnitData, Stepped)>,
+    ) -> Result<Vec<(Stepped, Stepped)>, Violation> {
+        let seed = self.seed;
+        let opposite = direction.opposite();
         let (before, left): (Vec<_>, Vec<_>) = stepped.into_iter().unzip();
         let given: Vec<_> = left.iter().map(|left| left.unit.clone()).collect();
         let returned = self.stepper(opposite)?.step(&given, &left);
-        for (before, (unit, returned)) in before.into_iter().zip(given.into_iter().zip(returned)) {
-            let after = match returned {
-                Ok(after) => after,
+        let mut restored = Vec::new();
+        for ((before, left), returned) in before.into_iter().zip(left).zip(returned) {
+            let returned = match returned {
+                Ok(returned) => returned,
                 // A unit generated in the target layout may be one that `up` never produces.
                 Err(_) if self.refusals_allowed && opposite == Direction::Up => continue,
                 Err(Refused { reason }) => {
@@ -253,12 +342,13 @@ impl<M: Migration> Laws<M> {
                         seed,
                         direction: opposite,
                         reason,
-                        unit,
+                        unit: left.unit,
                     });
                 }
             };
+            let is_whole = before.clone().sorted() == returned.unit.clone().sorted();
             let before = self.without_lost(before).sorted();
-            let after = self.without_lost(after.unit).sorted();
+            let after = self.without_lost(returned.unit.clone()).sorted();
             if before != after {
                 return Err(Violation::RoundTrip {
                     seed,
@@ -268,8 +358,58 @@ impl<M: Migration> Laws<M> {
                     after,
                 });
             }
+            if is_whole {
+                restored.push((left, returned));
+            }
         }
+        Ok(restored)
+    }
+
+    /// A second round trip, with the residue that the first one left, has the results of the first:
+    /// otherwise a loss shows only once operators have rolled back and forward twice. `trips` are
+    /// the units after each step of the first.
+    fn check_second_trip(
+        &self,
+        direction: Direction,
+        trips: Vec<(Stepped, Stepped)>,
+    ) -> Result<(), Violation> {
+        let (left, returned): (Vec<_>, Vec<_>) = trips.into_iter().unzip();
+        let again = self.check_same(direction, &returned, &left)?;
+        self.check_same(direction.opposite(), &again, &returned)?;
         Ok(())
+    }
+
+    /// One direction has the results that it had in the first round trip.
+    fn check_same(
+        &self,
+        direction: Direction,
+        from: &[Stepped],
+        first: &[Stepped],
+    ) -> Result<Vec<Stepped>, Violation> {
+        let seed = self.seed;
+        let given: Vec<_> = from.iter().map(|from| from.unit.clone()).collect();
+        let results = self.stepper(direction)?.step(&given, from);
+        let mut stepped = Vec::new();
+        for ((unit, result), first) in given.into_iter().zip(results).zip(first) {
+            let second = result.map_err(|Refused { reason }| Violation::Refuses {
+                seed,
+                direction,
+                reason,
+                unit,
+            })?;
+            let first = self.without_lost(first.unit.clone()).sorted();
+            let found = self.without_lost(second.unit.clone()).sorted();
+            if first != found {
+                return Err(Violation::SecondRoundTrip {
+                    seed,
+                    direction,
+                    first,
+                    second: found,
+                });
+            }
+            stepped.push(second);
+        }
+        Ok(stepped)
     }
 
     /// `up` of a unit that already has what `up` wrote is refused or changes nothing.
@@ -288,7 +428,7 @@ impl<M: Migration> Laws<M> {
             return Ok(());
         }
         let (_, once): (Vec<_>, Vec<_>) = self
-            .step(Direction::Up, self.generate(&self.source), &[])?
+            .step(Direction::Up, self.generate(&self.source))?
             .into_iter()
             .unzip();
         let given: Vec<_> = once.into_iter().map(|once| once.unit).collect();

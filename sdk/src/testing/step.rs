@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use bbs_lens::answer::{self, WrittenColumns};
 use bbs_lens::budget::BatchBudget;
 use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::schema::Layout;
@@ -15,6 +16,7 @@ use bbs_lens::{
 
 use super::data::{Datum, RowData, UnitData};
 use super::input::GivenRows;
+use super::storable;
 use super::watch::{LONGEST_CALL, watched};
 use crate::columns::{Batch, ColumnValue, NEW_ROW, Outcome};
 use crate::manifest::{Direction, Manifest};
@@ -64,7 +66,7 @@ pub fn run() -> Run {
 /// Runs one direction over units, all in one batch, on the engine of the host. `before` is the
 /// layout before the migration, reduced to the tables and columns that it needs; rows need not have
 /// the columns that it does not read. `left` are the results of the opposite step for each unit, or
-/// empty.
+/// empty. A unit is also refused if a host refuses the rows that the step makes of it.
 ///
 /// # Panics
 /// If the migration does not fit the layout, or violates the contract with the host. A row function
@@ -106,6 +108,7 @@ impl Stepper {
             Direction::Down => Way::within(&layouts, manifest.version, BEFORE),
         };
         let migration: Arc<dyn Transform> = Arc::new(NativeMigration {
+            written: answer::written_columns(way.target(), manifest.accesses(direction)),
             manifest: manifest.clone(),
             run: run.clone(),
             transform: transform::<M>,
@@ -182,7 +185,25 @@ impl Stepper {
                 applied.map_err(|faults| faults.into_iter().map(refused).collect::<Vec<_>>())?;
             self.add(applied, &rows, &mut stepped);
         }
-        Ok(stepped)
+        let refused: Vec<_> = stepped
+            .iter()
+            .enumerate()
+            .filter_map(|(unit, stepped)| Some((unit, self.unstorable(&stepped.unit)?)))
+            .collect();
+        if refused.is_empty() {
+            Ok(stepped)
+        } else {
+            Err(refused)
+        }
+    }
+
+    fn unstorable(&self, unit: &UnitData) -> Option<Refused> {
+        let direction = self.lens.direction;
+        storable::flaw(&self.lens, unit).map(|flaw| {
+            Refused::new(format!(
+                "{direction} makes a row that no database can store: {flaw}"
+            ))
+        })
     }
 
     /// The residue that the opposite step left of the units. `digests` are those by which the
@@ -285,8 +306,10 @@ fn refused(fault: LensError) -> (usize, Refused) {
 /// [`transform()`] for one migration.
 type RowFunctions = fn(&Manifest, Direction, &Run, &Batch) -> Result<Outcome, Fault>;
 
-/// A migration whose row functions run natively.
+/// A migration whose row functions run natively, in one direction.
 struct NativeMigration {
+    /// The definitions of the columns that it writes.
+    written: WrittenColumns,
     manifest: Manifest,
     run: Run,
     transform: RowFunctions,
@@ -315,8 +338,26 @@ impl Transform for NativeMigration {
         let outcome = watched(LONGEST_CALL, &late, || {
             (self.transform)(&self.manifest, direction, &self.run, batch)
         });
-        Ok(outcome
-            .unwrap_or_else(|fault| panic!("{direction} of {name} failed as a whole: {fault}")))
+        let outcome = outcome
+            .unwrap_or_else(|fault| panic!("{direction} of {name} failed as a whole: {fault}"));
+        let checked = answer::check(
+            self.manifest.accesses(direction),
+            Some(&self.written),
+            (&self.manifest).into(),
+            batch,
+            &outcome,
+        );
+        match checked {
+            Ok(()) => Ok(outcome),
+            Err(flaw) => Err(TransformError {
+                module: name.clone(),
+                version: self.manifest.version,
+                digest: self.digest().to_owned(),
+                direction,
+                reason: format!("a host refuses the result of {direction}: {flaw}"),
+                is_slow: false,
+            }),
+        }
     }
 }
 
@@ -434,6 +475,75 @@ mod tests {
         };
         assert_eq!(x("aa"), "some".into());
         assert_eq!(x("ab"), "none".into());
+    }
+
+    fn with_names() -> Layout {
+        let table = Table::new("v")
+            .column(Column::varchar("k", 32))
+            .column(Column::integer("i"))
+            .column(Column::varchar("name", 4))
+            .column(Column::text("note").nullable());
+        Layout::of([table.primary_key(["k", "i"]).partition_key("k")])
+    }
+
+    /// Writes what the note of a row says.
+    struct WritesAnything;
+
+    impl Migration for WritesAnything {
+        fn manifest() -> Manifest {
+            let columns = ["i", "name"];
+            let access = Access::to("v").reads(columns).reads(["note"]);
+            Manifest::new(2, "writes-anything").up(access.writes(columns).reshapes())
+        }
+
+        fn up(_: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
+            for row in unit.rows("v")? {
+                match row.text("note")? {
+                    "null" => row.set_null("name")?,
+                    "wide" => row.set_integer("i", 1 << 31)?,
+                    "bytes" => row.set_bytes("name", b"\xff")?,
+                    "long" => row.set_text("name", "größe")?,
+                    "same" => row.set_integer("i", 0)?,
+                    "more" => {
+                        let added = unit.add_row("v")?;
+                        added.set_integer("i", 3)?;
+                        added.set_text("name", "")?;
+                    }
+                    _ => row.set_text("name", "größ")?,
+                }
+            }
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn rows_that_every_host_refuses_are_refused_and_other_units_of_the_batch_are_not() {
+        let noted = |note: &str| {
+            let rows =
+                [1, 2].map(|number| with(number, [("name", "n".into()), ("note", note.into())]));
+            unit([("v", rows.to_vec())])
+        };
+        for (note, words) in [
+            (
+                "null",
+                "column `name`: NULL in row 0 (unit 0), and the column takes none",
+            ),
+            ("wide", "2147483648 does not fit an integer of 32 bits"),
+            ("bytes", "column `name`: not UTF-8"),
+            ("more", "its column `k`, which has no value otherwise"),
+            (
+                "long",
+                "`name` of `v` has a text that is longer than the column holds",
+            ),
+            ("same", "two rows of `v` have the same primary key"),
+        ] {
+            let units = [noted("fits"), noted(note)];
+            let stepped = step::<WritesAnything>(&with_names(), Direction::Up, &run(), &units, &[]);
+            let [Ok(_), Err(refused)] = &stepped[..] else {
+                panic!("{note}: {stepped:?}")
+            };
+            assert!(refused.reason.contains(words), "{note}: {refused}");
+        }
     }
 
     #[test]

@@ -63,11 +63,11 @@ pub mod modules {
     use std::path::Path;
     use std::sync::LazyLock;
 
+    use bbs_lens::answer;
     use bbs_lens::layout::history::LayoutHistory;
 
     use crate::generated::Generator;
 
-    mod answer;
     mod bundle;
     mod limits;
     mod new_folder;

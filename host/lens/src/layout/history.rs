@@ -97,8 +97,17 @@ pub enum Problem {
          or list it in the writes of both the table and the direction that adds it"
     )]
     NoValue { table: String, column: String },
-    #[error("column {column:?} of table {table:?} cannot change between text, integer and boolean")]
+    #[error(
+        "column {column:?} of table {table:?} cannot change between text, integer and boolean; add a column under another \
+         name, and rename it with `rename_column` in a later migration"
+    )]
     Retyped { table: String, column: String },
+    #[error(
+        "table {table:?} has a column {column:?} before the migration and gets another one of that name, and a migration \
+         identifies columns by their names; give the new column another name, and rename it with `rename_column` in a later \
+         migration"
+    )]
+    AddedAgain { table: String, column: String },
     #[error(
         "a column moves only between tables of one unit with equal primary and partition keys: {from:?} and {to:?} differ"
     )]
@@ -221,6 +230,11 @@ impl Layout {
                 .map_err(fail)?;
         }
         after.check().map_err(fail)?;
+        change::check_added(self, &manifest.changes).map_err(fail)?;
+        if manifest.reversible {
+            let back = directed_changes(self, manifest, Direction::Down);
+            change::check_added(&after, &back).map_err(fail)?;
+        }
         access::check(self, &after, manifest).map_err(fail)?;
         Ok(after)
     }

@@ -26,3 +26,9 @@ impl Layout {
         }
     }
 }
+
+/// The length of a text as the bound of a column counts it: in characters, or in bytes if it is not
+/// UTF-8.
+pub fn characters(text: &[u8]) -> usize {
+    std::str::from_utf8(text).map_or(text.len(), |text| text.chars().count())
+}

@@ -2,8 +2,9 @@
 //! reproducible. Owns the flags; the encoding as components is not part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Seek};
+use std::fs::{File, Permissions};
+use std::io::{BufRead, BufReader, Read, Seek, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,13 +12,32 @@ use bbs_work::progress::Progress;
 use serde::Deserialize;
 
 use super::BuildError;
-use super::sources::{package_name, workspace_of};
+use super::sources::{package_name, packages_outside, workspace_of};
 use super::toolchain::{self, TARGET, program, rustc};
 
 const PROFILE: &str = "guest";
 /// A subfolder of the target folder, so that builds of guests and of the host do not lock or
 /// rebuild each other.
 const TARGET_FOLDER: &str = "guests";
+/// The name of [`WRAPPER`] in that folder.
+const WRAPPER_FILE: &str = "rustc-wrapper";
+
+/// Calls rustc. The metadata that cargo passes for a crate decides the order of its functions, and
+/// is a hash also of the places of packages outside of its workspace; here it is the name and the
+/// version of its package. So two packages of one name and version cannot be used together.
+const WRAPPER: &str = r#"#!/bin/sh
+# Written by `bbs module build`.
+previous=
+for argument do
+    shift
+    case $previous$argument in
+        -Cmetadata=*) set -- "$@" "${argument%%=*}=$CARGO_PKG_NAME-$CARGO_PKG_VERSION" ;;
+        *) set -- "$@" "$argument" ;;
+    esac
+    previous=$argument
+done
+exec "$@"
+"#;
 
 /// A message of `cargo build --message-format=json`.
 #[derive(Debug, Deserialize)]
@@ -53,7 +73,8 @@ pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Pat
             .iter()
             .map(|folder| package_name(folder))
             .collect::<Result<Vec<_>, _>>()?;
-        cargo(&workspace, &packages, &mut |manifest, library| {
+        let outside = packages_outside(&workspace, &members)?;
+        cargo(&workspace, &packages, &outside, &mut |manifest, library| {
             let Some(member) = members
                 .iter()
                 .find(|folder| same_file(&folder.join("Cargo.toml"), manifest))
@@ -83,23 +104,23 @@ fn same_file(one: &Path, other: &Path) -> bool {
 fn cargo(
     workspace: &Path,
     packages: &[String],
+    outside: &BTreeMap<PathBuf, String>,
     built: &mut dyn FnMut(&Path, &Path),
 ) -> Result<(), BuildError> {
     let failed = |source| BuildError::Cargo { source };
     let mut errors = tempfile::tempfile().map_err(failed)?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
+    let target = workspace.join(target).join(TARGET_FOLDER);
     let mut command = Command::new(program("CARGO", "cargo"));
     command
+        .env("RUSTC_WRAPPER", wrapper(&target)?)
         .current_dir(workspace)
         .args(["build", "--lib", "--message-format=json-render-diagnostics"])
         .args(["--profile", PROFILE, "--target", TARGET, "--target-dir"])
-        .arg(
-            std::env::var_os("CARGO_TARGET_DIR")
-                .map_or("target".into(), PathBuf::from)
-                .join(TARGET_FOLDER),
-        )
+        .arg(&target)
         .args(packages.iter().flat_map(|package| ["--package", package]))
         // Overrides every other source of flags, so that the environment cannot change the result.
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, outside)?)
         // With it, crates compile other code on a stable compiler.
         .env_remove("RUSTC_BOOTSTRAP")
         .stdout(Stdio::piped())
@@ -136,9 +157,33 @@ fn rewound(file: &mut File) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
+/// Writes [`WRAPPER`] to a folder of builds, unless it is there, and returns its path. Not to one
+/// of temporary files: programs there may not be executable.
+fn wrapper(target: &Path) -> Result<PathBuf, BuildError> {
+    let path = target.join(WRAPPER_FILE);
+    if bbs_files::read_text(&path).is_ok_and(|text| text == WRAPPER) {
+        return Ok(path);
+    }
+    let write = || -> std::io::Result<()> {
+        std::fs::create_dir_all(target)?;
+        let mut file = tempfile::NamedTempFile::new_in(target)?;
+        file.write_all(WRAPPER.as_bytes())?;
+        file.as_file()
+            .set_permissions(Permissions::from_mode(0o755))?;
+        // Renamed, because another build may run the file that is there.
+        file.persist(&path).map_err(|error| error.error)?;
+        Ok(())
+    };
+    write().map_err(|source| BuildError::Write {
+        folder: target.to_owned(),
+        source,
+    })?;
+    Ok(path)
+}
+
 /// Flags that remove this machine's paths from the code, so that all builds of one source have the
-/// same digest.
-fn flags(workspace: &Path) -> Result<String, BuildError> {
+/// same digest: those of the workspace, and of the packages outside of it, which get their names.
+fn flags(workspace: &Path, outside: &BTreeMap<PathBuf, String>) -> Result<String, BuildError> {
     let sysroot = rustc(workspace, &["--print", "sysroot"])?;
     let version = rustc(workspace, &["--version", "--verbose"])?;
     let commit = version
@@ -147,7 +192,12 @@ fn flags(workspace: &Path) -> Result<String, BuildError> {
         .unwrap_or("unknown");
     let home = std::env::var("CARGO_HOME")
         .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
-    let mut remapped = vec![(workspace.display().to_string(), "/workspace".to_owned())];
+    // The last prefix that a path has is replaced: that of the workspace, if it lies in a package.
+    let mut remapped: Vec<_> = outside
+        .iter()
+        .map(|(folder, name)| (folder.display().to_string(), format!("/{name}")))
+        .collect();
+    remapped.push((workspace.display().to_string(), "/workspace".to_owned()));
     if let Ok(home) = home {
         remapped.push((home, "/cargo".to_owned()));
     }

@@ -2,6 +2,7 @@
 //! validating and writing the file; opens no module.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write;
 use std::path::Path;
 
@@ -322,6 +323,14 @@ pub(crate) fn write(folder: &Path, content: &CatalogContent) -> std::io::Result<
     };
     write_readable(folder, CATALOG_FILE, &text)?;
     Ok(previous)
+}
+
+/// Locks a folder of modules for a change, until the result is dropped. Two commands that read the
+/// same catalog would each write one without the other's module.
+pub(crate) fn lock(folder: &Path) -> std::io::Result<File> {
+    let folder = File::open(folder)?;
+    folder.lock()?;
+    Ok(folder)
 }
 
 /// Writes a file that all users may read, atomically.

@@ -81,7 +81,11 @@ impl Migration for AddPresence {
         let residue: Residue = unit.decode_residue()?.unwrap_or_default();
         for row in unit.rows("actual_lrps")? {
             let evacuating = row.boolean_or_null("evacuating")?;
-            let reduced = residue.reduced(row.integer("instance_index")?, evacuating);
+            let reduced = residue.reduced(
+                row.integer("instance_index")?,
+                evacuating,
+                row.bytes("instance_guid")?,
+            );
             row.set_integer(
                 "presence",
                 reduced.map_or(plain_presence(evacuating), |row| row.presence),
@@ -127,6 +131,7 @@ impl Migration for AddPresence {
                     key: evacuating,
                     presence,
                     evacuating: before,
+                    instance_guid: Some(row.bytes("instance_guid")?.to_vec()),
                 });
             }
         }

@@ -10,7 +10,7 @@ pub(crate) struct Residue {
 }
 
 /// A row that remained, identified by its old key.
-#[derive(Clone, Copy, PartialEq, Eq, prost::Message)]
+#[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct ReducedRow {
     #[prost(int64, required, tag = "1")]
     pub(crate) index: i64,
@@ -20,6 +20,9 @@ pub(crate) struct ReducedRow {
     pub(crate) presence: i64,
     #[prost(bool, optional, tag = "3")]
     pub(crate) evacuating: Option<bool>,
+    /// The container; absent in the residue of earlier builds.
+    #[prost(bytes = "vec", optional, tag = "5")]
+    pub(crate) instance_guid: Option<Vec<u8>>,
 }
 
 /// A row that was removed; its columns in the order in which the migration lists them.
@@ -52,9 +55,18 @@ pub(crate) struct SavedInteger {
 }
 
 impl Residue {
-    pub(crate) fn reduced(&self, index: i64, evacuating: Option<bool>) -> Option<&ReducedRow> {
-        self.reduced
-            .iter()
-            .find(|row| row.index == index && Some(row.key) == evacuating)
+    /// The row of this key, if it still has the container.
+    pub(crate) fn reduced(
+        &self,
+        index: i64,
+        evacuating: Option<bool>,
+        container: &[u8],
+    ) -> Option<&ReducedRow> {
+        self.reduced.iter().find(|row| {
+            let saved = row.instance_guid.as_deref();
+            row.index == index
+                && Some(row.key) == evacuating
+                && saved.is_none_or(|saved| saved == container)
+        })
     }
 }

@@ -128,7 +128,8 @@ fn slot_of_three_rows_keeps_the_two_with_distinct_old_keys() {
             index: 0,
             key: true,
             presence: 1,
-            evacuating: Some(false)
+            evacuating: Some(false),
+            instance_guid: Some(b"t".to_vec()),
         }]
     );
 }
@@ -145,9 +146,27 @@ fn lone_suspect_remains_and_its_presence_is_residue() {
             index: 0,
             key: false,
             presence: 2,
-            evacuating: Some(false)
+            evacuating: Some(false),
+            instance_guid: Some(b"t".to_vec()),
         }]
     );
+}
+
+#[test]
+fn presence_returns_to_the_same_container_alone() {
+    let mut other = row(2, "suspect");
+    other.insert("instance_index".to_owned(), 1.into());
+    let left = down(unit([row(2, "suspect"), other]));
+    let mut unit = left.unit.clone();
+    let rows = unit.tables.get_mut("actual_lrps").expect("the table");
+    rows[0].insert("instance_guid".to_owned(), "another".into());
+    let left = std::slice::from_ref(&left);
+    let up = step::<AddPresence>(&actual_lrps(), Direction::Up, &run(), &[unit], left)
+        .remove(0)
+        .expect("a step");
+    let rows = up.unit.tables["actual_lrps"].iter();
+    let presences: Vec<_> = rows.map(|row| row["presence"].clone()).collect();
+    assert_eq!(presences, [0.into(), 2.into()]);
 }
 
 /// Goal: databases hold residue of earlier builds of this migration, so its wire form is fixed:
@@ -171,6 +190,7 @@ fn residue_has_its_wire_form() {
         key,
         presence,
         evacuating,
+        instance_guid: None,
     };
     let residue = Residue {
         reduced: vec![reduced(3, false, 0, None), reduced(0, true, 1, Some(false))],

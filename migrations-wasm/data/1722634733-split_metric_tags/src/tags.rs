@@ -121,10 +121,18 @@ impl Tag {
             return Some(Self::default());
         }
         let members = value.as_object()?;
-        let text = |name: &str| match members.get(name) {
-            None | Some(JsonValue::Null) => Some(None),
-            Some(JsonValue::String(text)) => Some(Some(text.as_str())),
-            Some(_) => None,
+        // Go matches the names of members in any case.
+        let text = |name: &str| {
+            let mut found = None;
+            for (member, value) in members {
+                match value {
+                    _ if !member.eq_ignore_ascii_case(name) => {}
+                    JsonValue::Null => {}
+                    JsonValue::String(text) => found = Some(text.as_str()),
+                    _ => return None,
+                }
+            }
+            Some(found)
         };
         let dynamic = match text("dynamic")? {
             Some("INDEX") => Dynamic::Index,

@@ -242,6 +242,20 @@ fn fields_are_restored_at_their_positions() {
 }
 
 #[test]
+fn names_of_members_are_read_in_any_case_as_in_go() {
+    let json = |text: &str| Tags::of_json(text.as_bytes()).expect("tags").to_json();
+    assert_eq!(
+        json(r#"{"a":{"Static":"s","DYNAMIC":"INDEX","other":1}}"#),
+        r#"{"a":{"static":"s","dynamic":"INDEX"}}"#
+    );
+    // The name of a tag is no name of a member.
+    assert_eq!(
+        json(r#"{"A":{"static":null},"a":{"STATIC":"s"}}"#),
+        r#"{"A":{},"a":{"static":"s"}}"#
+    );
+}
+
+#[test]
 fn tags_are_encoded_as_in_go() {
     let entry = |name: &[u8], value: &[u8]| {
         let mut entry = Vec::new();

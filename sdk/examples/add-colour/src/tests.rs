@@ -21,8 +21,6 @@ fn laws() {
         .fill("desired_lrps", "domain", |generator| {
             Datum::from(generator.pick(&["cf-apps", "cf-tasks", ""]))
         })
-        // A declared loss; omit it if there is none.
-        .loses("desired_lrps", "colour")
         .check()
         .unwrap_or_else(|violation| panic!("{violation}"));
 }

@@ -11,7 +11,8 @@ struct Doubles;
 
 impl Migration for Doubles {
     fn manifest() -> Manifest {
-        let manifest = Manifest::new(2, "doubles").add_column("t", Column::text("note").nullable());
+        let note = Column::text("note").nullable().enveloped();
+        let manifest = Manifest::new(2, "doubles").add_column("t", note);
         let up = Access::to("t").reads(["n"]).writes(["n"]).writes(["note"]);
         manifest
             .up(up)
@@ -133,6 +134,15 @@ fn malformed_case_is_an_error_with_the_reason() {
     assert_eq!(
         message(r#"{"direction": "up", "unit": {}, "residue": 1}"#),
         "`residue` is 1, not bytes"
+    );
+}
+
+#[test]
+#[should_panic(expected = "a unit has rows of `u`, and the layout before up has no such table")]
+fn table_that_the_layout_before_the_step_lacks_is_named() {
+    let _ = case(
+        r#"{"direction": "up", "unit": {"t": [{"n": 2}], "u": [{"n": 2}]}}"#,
+        r#"{"unit": {"t": [{"n": 4, "note": {"hex": "ff"}}]}}"#,
     );
 }
 

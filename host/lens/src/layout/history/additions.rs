@@ -12,7 +12,7 @@ use crate::layout::schema::{Column, Index, Layout};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Additions {
     pub columns: Vec<Column>,
-    /// Of columns that the table has.
+    /// Indexes of columns that the table has.
     pub indexes: Vec<Index>,
 }
 

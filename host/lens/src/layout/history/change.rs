@@ -1,7 +1,7 @@
 //! Application and inversion of a single change. Owns the rules of a change, those of the tables
 //! that it leaves, and those of a whole layout, which are checked once, after the last change.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{LONGEST_DEFAULT, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES, Problem};
 use crate::layout::manifest::Change;
@@ -268,6 +268,39 @@ impl Layout {
         }
         Ok(())
     }
+}
+
+/// Checks that changes add no column under a name that its table had before them: the values of a
+/// column are restored by its name.
+pub(super) fn check_added(before: &Layout, changes: &[Change]) -> Result<(), Problem> {
+    let tables = before.tables.iter();
+    let mut tables: BTreeMap<&str, &Table> =
+        tables.map(|(name, table)| (name.as_str(), table)).collect();
+    for change in changes {
+        match change {
+            Change::DropTable { table } => {
+                tables.remove(table.as_str());
+            }
+            Change::RenameTable { from, to } => {
+                if let Some(table) = tables.remove(from.as_str()) {
+                    tables.insert(to, table);
+                }
+            }
+            Change::AddColumn { table, column } => {
+                let had = tables
+                    .get(table.as_str())
+                    .and_then(|before| before.find_column(&column.name));
+                if had.is_some() {
+                    return Err(Problem::AddedAgain {
+                        table: table.clone(),
+                        column: column.name.clone(),
+                    });
+                }
+            }
+            _ => {}
+        }
+    }
+    Ok(())
 }
 
 fn check_table(table: &Table) -> Result<(), Problem> {

@@ -256,6 +256,61 @@ fn change_of_a_columns_encoding_is_rejected() {
     );
 }
 
+/// Goal: a column whose values could not be restored is refused. Method: in each manifest, a table
+/// has a name of a column before and after it, and the columns are different ones.
+#[test]
+fn column_under_the_name_of_another_one_is_rejected() {
+    let again = |table: &str, column: &str| Problem::AddedAgain {
+        table: table.into(),
+        column: column.into(),
+    };
+    let dropped = || step().drop_column("apps", "note");
+    assert_eq!(
+        rejected(dropped().add_column("apps", Column::integer("note").nullable())),
+        again("apps", "note")
+    );
+    let renamed = dropped().rename_table("apps", "programs");
+    assert_eq!(
+        rejected(renamed.add_column("programs", nullable("note"))),
+        again("programs", "note")
+    );
+    let away = step().rename_column("apps", "note", "text");
+    assert_eq!(
+        rejected(away.add_column("apps", nullable("note"))),
+        again("apps", "note")
+    );
+    let moved = step().move_column("note", "apps", "other");
+    assert_eq!(
+        rejected(moved.add_column("apps", nullable("note"))),
+        again("apps", "note")
+    );
+    // The way down adds the dropped column.
+    let replaced = || {
+        step()
+            .drop_column("apps", "routes")
+            .rename_column("apps", "note", "routes")
+    };
+    assert_eq!(rejected(replaced()), again("apps", "routes"));
+    before()
+        .apply(&replaced().irreversible())
+        .expect("there is no way down");
+    let text = rejected(dropped().add_column("apps", nullable("note"))).to_string();
+    assert!(text.contains("give the new column another name") && text.contains("`rename_column`"));
+}
+
+#[test]
+fn column_that_is_added_and_dropped_or_of_a_new_table_may_have_any_name() {
+    let passing = add(nullable("new")).drop_column("apps", "new");
+    before().apply(&passing).expect("it is a new name");
+    let table_of_that_name = step()
+        .drop_table("other")
+        .create_table(table("other"))
+        .add_column("other", nullable("extra"));
+    before()
+        .apply(&table_of_that_name)
+        .expect("another table has that name");
+}
+
 #[test]
 fn column_moves_only_between_tables_with_equal_keys() {
     let between = |from: &str, to: &str| Problem::MoveBetween {

@@ -1,32 +1,71 @@
-//! Validates the outcome of a row function against its input and the manifest. No part of an
-//! outcome is used before this. Owns the rules of form; the values are up to the migration.
+//! Validates the outcome of a row function against its input and the manifest: for the sandbox of
+//! the host, and for the SDK's test kit. No part of an outcome is used before this. Owns the rules
+//! of form; the values are up to the migration.
 
-use bbs_lens::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
-use bbs_lens::layout::manifest::Access;
-use bbs_lens::layout::schema::{Column, ColumnType, Sealing};
+use crate::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
+use crate::layout::history::needed_by_new_rows;
+use crate::layout::manifest::{Access, Manifest};
+use crate::layout::schema::{Column, ColumnType, Layout, Sealing};
 
 /// The columns that one direction writes, for each of its accesses.
-pub(super) type WrittenColumns = Vec<Definitions>;
+pub type WrittenColumns = Vec<Definitions>;
 
 /// The layout's definitions for a table that is written.
 #[derive(Debug)]
-pub(super) struct Definitions {
+pub struct Definitions {
     /// The definitions of the written columns, in the order of `writes`.
-    pub(super) columns: Vec<Column>,
+    pub columns: Vec<Column>,
     /// A required column without a default that is not written; rows cannot be added without it.
-    pub(super) missing: Option<String>,
+    pub missing: Option<String>,
+}
+
+/// Returns the definitions of the columns that accesses write, from the layout after the step.
+///
+/// # Panics
+/// If the layout history has not accepted the accesses.
+pub fn written_columns(target: &Layout, accesses: &[Access]) -> WrittenColumns {
+    accesses
+        .iter()
+        .map(|access| {
+            let table = &target.tables[&access.table];
+            let column = |name| {
+                table
+                    .find_column(name)
+                    .expect("the layout history was checked for the written columns")
+                    .clone()
+            };
+            let missing =
+                needed_by_new_rows(table).find(|column| !access.writes.contains(&column.name));
+            Definitions {
+                columns: access.writes.iter().map(|name| column(name)).collect(),
+                missing: missing.map(|column| column.name.clone()),
+            }
+        })
+        .collect()
 }
 
 /// Declarations of a manifest besides its accesses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Declared {
-    pub(super) leaves_residue: bool,
-    pub(super) removes_rows: bool,
+pub struct Declared {
+    pub leaves_residue: bool,
+    pub removes_rows: bool,
+}
+
+impl From<&Manifest> for Declared {
+    fn from(manifest: &Manifest) -> Self {
+        Self {
+            leaves_residue: manifest.leaves_residue,
+            removes_rows: manifest.removes_rows,
+        }
+    }
 }
 
 /// Validates an outcome. Without definitions, as when a module is loaded without its catalog, each
 /// column only has to be consistent with some type.
-pub(super) fn check(
+///
+/// # Errors
+/// The first flaw.
+pub fn check(
     accesses: &[Access],
     columns: Option<&WrittenColumns>,
     declared: Declared,

@@ -1,10 +1,10 @@
 //! Each rule of an outcome, satisfied and violated. The batch has three units: two rows, none, one
 //! row.
 
-use bbs_lens::layout::columns::Refusal;
 use proptest::prelude::*;
 
 use super::*;
+use crate::layout::columns::Refusal;
 
 fn given() -> TableData {
     TableData {
