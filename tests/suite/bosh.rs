@@ -12,6 +12,11 @@ use serde_json::{Value, json};
 
 use crate::harness::bosh::{RenderedJob, release};
 
+/// Keys that the job leaves out unless their properties are set: the host's limits are longer, since
+/// they are also those of a migration's statements.
+const DEFAULTS_OF_DIEGO: [(&str, &str); 2] =
+    [("db_read_timeout", "60s"), ("db_write_timeout", "60s")];
+
 /// Properties of Diego's job, and the `bbs.json` that Diego's job renders from them, by a name for
 /// the combination. Those of `cf_deployment` are the ones that the manifest of cf-deployment sets.
 const OF_DIEGOS_JOB: &str = include_str!("../fixtures/bosh-bbs-job.json");
@@ -24,6 +29,9 @@ const ADDITIONS: [&str; 4] = [
     "modules_dirs",
     "on_unreadable",
 ];
+
+/// Properties of Diego's job that configure its runtime.
+const WITHOUT_EFFECT: [&str; 2] = ["diego.bbs.gogc", "diego.bbs.gomemlimit"];
 
 fn of_diegos_job(combination: &str) -> (Value, Value) {
     let mut combinations: Value = serde_json::from_str(OF_DIEGOS_JOB).expect("the fixture is JSON");
@@ -67,7 +75,10 @@ fn rendered_config(properties: &Value) -> Value {
 
 #[test]
 fn every_template_is_listed_and_every_property_is_used() {
-    for (job, properties) in [("bbs", all()), ("bbs-migrate", json!({}))] {
+    for (job, properties, unused) in [
+        ("bbs", all(), &WITHOUT_EFFECT[..]),
+        ("bbs-migrate", json!({}), &[]),
+    ] {
         let folder = release().join("jobs").join(job);
         let spec = std::fs::read_to_string(folder.join("spec")).expect("the job has a spec");
         let listed = spec
@@ -85,18 +96,21 @@ fn every_template_is_listed_and_every_property_is_used() {
             .collect();
         assert_eq!(listed, files, "{job}");
         let job = RenderedJob::render(job, &properties);
-        assert_eq!(
-            (job.errors(), &job.unused),
-            (Vec::<&str>::new(), &Vec::new())
-        );
+        assert_eq!(job.errors(), Vec::<&str>::new());
+        assert_eq!(job.unused, unused);
     }
 }
 
 #[test]
 fn configuration_is_that_of_diegos_job_and_the_additions() {
     for combination in ["required", "all", "some_certificates", "cf_deployment"] {
-        let (properties, expected) = of_diegos_job(combination);
+        let (properties, mut expected) = of_diegos_job(combination);
         let mut config = rendered_config(&properties);
+        for (key, default) in DEFAULTS_OF_DIEGO {
+            if expected[key] == default {
+                expected.as_object_mut().expect("an object").remove(key);
+            }
+        }
         let keys = config.as_object_mut().expect("an object");
         assert!(
             ADDITIONS.iter().all(|key| keys.remove(*key).is_some()),
@@ -165,6 +179,45 @@ fn properties_of_this_release_are_rendered() {
     );
 }
 
+/// Newer jobs of Diego do not have the property that turns metrics on, and manifests for them do
+/// not set it.
+#[test]
+fn metrics_are_sent_if_there_are_certificates_unless_they_are_turned_off() {
+    let certificates = json!({ "ca_cert": "CA", "cert": "C", "key": "K" });
+    let with_certificates = with(required(), "loggregator", certificates);
+    let off = with(
+        with_certificates.clone(),
+        "loggregator.use_v2_api",
+        false.into(),
+    );
+    for (properties, is_on) in [(required(), false), (with_certificates, true), (off, false)] {
+        let section = rendered_config(&properties)["loggregator"].take();
+        assert_eq!(section["loggregator_use_v2_api"], is_on, "{properties}");
+        assert_eq!(
+            section["loggregator_ca_path"].is_string(),
+            is_on,
+            "{properties}"
+        );
+    }
+    for section in [json!({ "use_v2_api": true }), json!({ "ca_cert": "CA" })] {
+        let job = RenderedJob::render("bbs", &with(required(), "loggregator", section));
+        let is_named = |error: &&str| error.contains("loggregator.key: required to send metrics");
+        assert!(job.errors().iter().any(is_named), "{:?}", job.errors());
+    }
+}
+
+#[test]
+fn empty_values_that_diegos_job_accepts_leave_their_keys_out() {
+    for (path, value, key) in [
+        ("diego.bbs.debug_addr", json!(""), "debug_address"),
+        ("diego.bbs.etcd.machines", json!([]), "etcd_cluster_urls"),
+    ] {
+        let config = rendered_config(&with(all(), path, value));
+        assert_eq!(config.get(key), None, "{path}");
+        assert!(rendered_config(&all()).get(key).is_some(), "{path}");
+    }
+}
+
 #[test]
 fn missing_properties_are_errors_that_name_the_property() {
     for path in [
@@ -185,6 +238,24 @@ fn missing_properties_are_errors_that_name_the_property() {
             job.errors()
         );
     }
+}
+
+/// Asserts that a value of a property is an error that names it.
+#[track_caller]
+fn assert_refused(path: &str, value: &Value) {
+    let job = RenderedJob::render("bbs", &with(required(), path, value.clone()));
+    assert!(
+        job.errors().iter().any(|error| error.contains(path)),
+        "{path} {value}: {:?}",
+        job.errors()
+    );
+    assert!(
+        job.errors()
+            .iter()
+            .all(|error| !error.contains("undefined method")),
+        "{:?}",
+        job.errors()
+    );
 }
 
 #[test]
@@ -223,19 +294,7 @@ fn wrong_properties_are_errors_that_name_the_property() {
         ("diego.bbs.modules.trusted_keys", json!({ "bbs": [] })),
         ("diego.bbs.modules.trusted_keys", json!([PUBLIC_KEY])),
     ] {
-        let job = RenderedJob::render("bbs", &with(required(), path, value.clone()));
-        assert!(
-            job.errors().iter().any(|error| error.contains(path)),
-            "{path} {value}: {:?}",
-            job.errors()
-        );
-        assert!(
-            job.errors()
-                .iter()
-                .all(|error| !error.contains("undefined method")),
-            "{:?}",
-            job.errors()
-        );
+        assert_refused(path, &value);
     }
     let job = RenderedJob::render("bbs", &with(all(), "diego.bbs.etcd.client_key", json!("")));
     assert!(
@@ -245,6 +304,63 @@ fn wrong_properties_are_errors_that_name_the_property() {
         "{:?}",
         job.errors()
     );
+}
+
+/// Goal: no value reaches an instance with which its host would not start.
+#[test]
+fn values_that_a_host_refuses_are_errors_that_name_the_property() {
+    for (path, value) in [
+        ("tasks.max_retries", json!("3")),
+        ("logging.max_data_string_length", json!("640")),
+        ("loggregator.use_v2_api", json!("true")),
+        ("diego.bbs.listen_addr", json!("0.0.0.0:70000")),
+        ("diego.bbs.log_level", json!("warn")),
+        ("diego.bbs.debug_lrp_start_heartbeats", json!(1)),
+        ("diego.bbs.enable_db_health_check", json!("yes")),
+        ("diego.bbs.health_check_interval", json!("10s")),
+        ("diego.bbs.health_check_failure_threshold", json!("3")),
+        ("diego.bbs.metrics.advanced_metrics.enabled", json!("true")),
+        ("diego.bbs.metrics.advanced_metrics.enabled", json!(true)),
+        ("diego.bbs.metrics_port", json!("")),
+        ("diego.bbs.metrics_port", json!(65_536)),
+        ("diego.bbs.sql.db_port", json!("mysql")),
+        ("diego.bbs.sql.max_open_connections", json!("200")),
+        ("diego.bbs.sql.require_ssl", json!("false")),
+        ("diego.bbs.enable_access_log", json!("false")),
+        ("diego.bbs.health_addr", json!("127.0.0.0/8:8890")),
+        ("diego.bbs.sql.db_read_timeout", json!("60s")),
+        ("diego.bbs.sql.db_write_timeout", json!(-1)),
+        ("diego.bbs.rep.require_tls", json!("true")),
+        ("diego.bbs.rep.client_session_cache_size", json!("9")),
+        ("diego.bbs.locket.client_keepalive_timeout", json!("22")),
+        (
+            "diego.bbs.convergence.repeat_interval_in_seconds",
+            json!("30s"),
+        ),
+        ("diego.bbs.etcd.machines", json!("one.example")),
+        (
+            "diego.bbs.encryption_keys",
+            json!([{ "label": "k".repeat(128), "passphrase": "s" }]),
+        ),
+        ("diego.bbs.lrp_updates.max_in_flight", json!(0)),
+        ("diego.bbs.lrp_updates.max_in_flight", json!("25")),
+        ("diego.bbs.lrp_updates.max_in_flight", json!("101%")),
+        ("diego.bbs.lrp_updates.max_in_flight_total", json!(0)),
+        ("diego.bbs.lrp_updates.routable_timeout", json!(5)),
+        ("diego.bbs.lrp_updates.overlap", json!(5)),
+        ("diego.bbs.lrp_updates.definitions_kept", json!(-1)),
+        ("diego.bbs.lrp_updates.definitions_max_age", json!("1d")),
+        ("diego.bbs.modules.dirs", json!("/x")),
+        ("diego.bbs.modules.accept_older_catalogs", json!(["Bbs"])),
+        (
+            "diego.bbs.modules.trusted_keys",
+            json!({ "Bbs": [PUBLIC_KEY] }),
+        ),
+        ("diego.bbs.migration.lock_timeout", json!(5)),
+        ("diego.bbs.migration.quarantine_limit", json!("x")),
+    ] {
+        assert_refused(path, &value);
+    }
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod known_failures;
 mod language;
 mod named_commands;
 mod slow;
+mod workflows;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,14 +1,15 @@
-//! `bbs drain`: ends a running host through its admin socket, and waits until it has ended.
+//! `bbs drain`: ends a running host through its admin socket, and waits until it has ended. Owns
+//! the choice of what takes the database back: that host, or this command.
 
 use anyhow::Context;
 use bbs_work::progress::{ENDED, FAILED};
 use clap::Args;
 
-use super::migrate::Steered;
+use super::migrate::{Steered, migrate_down_without_host};
 use super::output;
 use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
-use crate::config::Config;
+use crate::config::ExaminedConfig;
 
 /// End the host that runs with this configuration, and wait for it.
 ///
@@ -16,6 +17,9 @@ use crate::config::Config;
 /// `rollback_on_drain_to_version`, if that is set, releases the lock and ends. Unlike after a
 /// signal, no supervisor limits the time: call this before the supervisor stops the host, as the
 /// drain script of the BOSH release does. May be interrupted; the host goes on.
+///
+/// If no host answers and `rollback_on_drain_to_version` is set, this command takes the database
+/// back itself, as `bbs migrate down` does, unless another host holds the lock.
 #[derive(Debug, Args)]
 pub struct DrainCommand {
     #[command(flatten)]
@@ -26,22 +30,18 @@ impl DrainCommand {
     /// Ends the host.
     ///
     /// # Errors
-    /// The host cannot be reached, or did not end as it should.
+    /// The host cannot be reached, or did not end as it should; or none answers, and the
+    /// configuration has a fault, or the database cannot be taken back.
     pub async fn run(self) -> anyhow::Result<()> {
         let Steered { config, json } = self.host;
-        let config = Config::read(&config)?;
-        let mut host = match AdminClient::send_to_any(config.admin_sockets(), Command::Drain).await
-        {
+        // The file may have a fault since the host has read it.
+        let examined = ExaminedConfig::read(&config)?;
+        let sent = AdminClient::send_to_any(examined.config.admin_sockets(), Command::Drain).await;
+        let mut host = match sent {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
-                if !json {
-                    output::line(format_args!(
-                        "No host answers at the admin socket {}.",
-                        config.admin_socket.display()
-                    ))?;
-                }
-                return Ok(());
+                return without_host(examined, json).await;
             }
-            asked => asked?,
+            sent => sent?,
         };
         // The end of this command means that the host has ended, whether it is watched or not.
         let last = follow(&mut host, json, WithoutReader::Continue)
@@ -59,5 +59,21 @@ impl DrainCommand {
             output::line("The host has ended.")?;
         }
         Ok(())
+    }
+}
+
+/// Reports that no host answers, and takes the database back if the configuration says so.
+async fn without_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()> {
+    if !json {
+        output::line(format_args!(
+            "No host answers at the admin socket {}.",
+            examined.config.admin_socket.display()
+        ))?;
+    }
+    // The fault may be of a key on which the socket or the way back depends.
+    let config = examined.without_faults()?;
+    match config.migration.rollback_on_drain_to {
+        Some(to) => migrate_down_without_host(config, to, json).await,
+        None => Ok(()),
     }
 }

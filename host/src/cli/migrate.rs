@@ -18,9 +18,10 @@ use super::interrupt::until_interrupted;
 use super::output::OutputForm;
 use super::{output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
+use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
-use crate::migrate::{self, Decision, GivenUp, Intent, RunOutcome};
+use crate::migrate::{self, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
 pub(super) use quarantine::corrected;
 pub(super) use steer::Steered;
@@ -219,7 +220,11 @@ impl MigrateCommand {
 
 /// Opens an existing database, so that a mistyped path is an error and creates no file.
 pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
-    let config = Config::read(config)?;
+    open_existing(Config::read(config)?).await
+}
+
+/// [`existing`] for a configuration that was read.
+async fn open_existing(config: Config) -> anyhow::Result<Prepared> {
     if let Address::Sqlite(path) = &config.database {
         anyhow::ensure!(
             path.exists(),
@@ -370,13 +375,8 @@ async fn migrate_to(
         prepared.config.migration.on_unreadable = on_unreadable;
     }
     let before = migrate::found(&prepared.database).await?;
-    let taken = prepared
-        .lock_now(async || prepared.may_begin(intent).await)
-        .await;
-    let (lock, fence) = taken.map_err(|error| match error {
-        StartupError::ShutDown(reason) => anyhow::anyhow!("nothing was done: {reason}"),
-        error => error.into(),
-    })?;
+    let locked = lock_for(&prepared, intent).await;
+    let (lock, fence) = locked.map_err(nothing_done)?;
     let most = terms.max_count.filter(|most| *most > 0);
     let work = bring_part(&prepared, &fence, intent, most);
     let (progressed, waiting) = until_interrupted(&prepared, lock, work).await?;
@@ -388,6 +388,100 @@ async fn migrate_to(
         RunOutcome::Done(_) => Exit::Success,
         RunOutcome::Partial(_) => Exit::UnitsRemain,
     })
+}
+
+/// Takes the lock for a migration that may begin.
+async fn lock_for(prepared: &Prepared, intent: Intent) -> Result<(HeldLock, Fence), StartupError> {
+    prepared
+        .lock_now(async || prepared.may_begin(intent).await)
+        .await
+}
+
+/// The error of a migration that has not begun.
+fn nothing_done(error: StartupError) -> anyhow::Error {
+    match error {
+        StartupError::ShutDown(reason) => anyhow::anyhow!("nothing was done: {reason}"),
+        error => error.into(),
+    }
+}
+
+/// Migrates down as `bbs migrate down` does, for `bbs drain` of a host that does not run. Nothing to
+/// do is a success, and so is a lock that another host holds: its own drain migrates down.
+pub(super) async fn migrate_down_without_host(
+    config: Config,
+    to: DataVersion,
+    json: bool,
+) -> anyhow::Result<()> {
+    let _logs = Logs::readable(LogLevel::Error);
+    let prepared = open_existing(config).await?;
+    let before = migrate::found(&prepared.database).await?;
+    if is_at_or_below(&before, to) {
+        return not_migrated(
+            json,
+            format_args!("The database is not above {to}: there is nothing to take back."),
+        );
+    }
+    let intent = Intent::Down { to };
+    let locked = match lock_for(&prepared, intent).await {
+        // In Locket, the lock of a host that was killed lasts until it expires.
+        Err(StartupError::Locked { .. }) if prepared.config.lock.locket.is_some() => {
+            let ttl = prepared.config.lock.ttl;
+            output::note(format_args!(
+                "The lock of this database is taken; trying again after {ttl:?}."
+            ));
+            tokio::time::sleep(ttl).await;
+            lock_for(&prepared, intent).await
+        }
+        locked => locked,
+    };
+    let (lock, fence) = match locked {
+        Err(StartupError::Locked { holder }) => {
+            let own = prepared.config.lock.uuid.as_deref();
+            anyhow::ensure!(
+                holder.is_none() || holder.as_deref() != own,
+                "the host of this configuration holds the lock and does not answer at its admin socket; stop it, then drain again"
+            );
+            let holder = holder.map_or_else(String::new, |holder| format!(": {holder}"));
+            return not_migrated(
+                json,
+                format_args!(
+                    "Another host holds the lock of this database{holder}; its drain has to take the database back to {to}."
+                ),
+            );
+        }
+        locked => locked.map_err(nothing_done)?,
+    };
+    let work = bring_part(&prepared, &fence, intent, None);
+    let (progressed, waiting) = until_interrupted(&prepared, lock, work).await?;
+    if json {
+        output::json_line(&serde_json::json!({ "outcome": progressed, "quarantined": waiting }))?;
+    } else {
+        output::text(render::progressed(&progressed, &before, waiting))?;
+    }
+    Ok(())
+}
+
+/// The result of [`migrate_down_without_host`] where nothing was done.
+fn not_migrated(json: bool, reason: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+    if json {
+        output::note(reason);
+        output::json_line(&serde_json::json!({ "outcome": null }))?;
+    } else {
+        output::line(reason)?;
+    }
+    Ok(())
+}
+
+/// Whether a database has nothing that a migration down to a version would change.
+fn is_at_or_below(found: &Found, to: DataVersion) -> bool {
+    match migrate::decide(found, Intent::Down { to }) {
+        // A migration up that has not ended has copies, which are removed.
+        Decision::Serve => {
+            matches!(found, Found::Versioned { current, target, .. } if current == target)
+        }
+        Decision::ShutDown(Reason::NothingBelow { .. } | Reason::NothingThere) => true,
+        _ => false,
+    }
 }
 
 /// Returns the outcome and the number of units in quarantine.
