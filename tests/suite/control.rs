@@ -360,9 +360,53 @@ async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
     assert_eq!(
         installation.succeed(&["drain"]),
         format!(
-            "No host answers at the admin socket {}.\n",
+            "No host answers at the admin socket {}.\n\
+             The database is not above {VERSION}: there is nothing to take back.\n",
             socket.display()
         )
+    );
+}
+
+/// Goal: where no host answers, `bbs drain` takes the database back, unless another host holds the
+/// lock, whose drain does that.
+#[tokio::test]
+async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
+    let master = taken_over(Kind::Sqlite).await;
+    let absent = Installation::on(master.database.clone(), &modules::modules())
+        .set("rollback_on_drain_to_version", VERSION)
+        .set("lock_ttl", "1s");
+    let serving = master.serve();
+    let drained = absent.run(&["drain"]);
+    assert!(
+        drained.status.success() && text(&drained).contains("Another host holds the lock"),
+        "{}",
+        text(&drained)
+    );
+    assert_eq!(absent.data_version(), NEWEST);
+    assert!(serving.terminate().success());
+    let drained = absent.succeed(&["drain"]);
+    assert!(
+        drained.contains(&format!("Migrated from {NEWEST} to {VERSION}.")),
+        "{drained}"
+    );
+    assert_eq!(absent.data_version(), VERSION);
+}
+
+/// Goal: a fault that an operator writes into the file does not keep the host from being drained.
+/// Where no host answers it is reported: the host may listen at another socket.
+#[tokio::test]
+async fn host_whose_configuration_has_become_faulty_is_drained() {
+    let installation = taken_over(Kind::Sqlite).await;
+    let mut host = installation.serve();
+    let faulty = installation.set("quarantine_limit", "x");
+    assert_eq!(faulty.succeed(&["drain"]), "The host has ended.\n");
+    assert!(host.wait().success());
+    let drained = faulty.run(&["drain"]);
+    assert_eq!(drained.status.code(), Some(2), "{}", text(&drained));
+    assert!(
+        text(&drained).contains("`quarantine_limit` is"),
+        "{}",
+        text(&drained)
     );
 }
 
@@ -447,6 +491,11 @@ async fn drain_fails_with_the_reason_if_the_rollback_does() {
         "{drained}"
     );
     assert!(!host.wait_for_end().0.success());
+    let drained = fail(&installation, &["drain"]);
+    assert!(
+        drained.contains("No host answers") && drained.contains("bbs: "),
+        "{drained}"
+    );
 }
 
 on_each_database!(sigquit_ends_a_rollback_and_releases_the_lock);

@@ -228,6 +228,22 @@ fn example_of_the_configuration_can_be_used() {
     }
 }
 
+/// Goal: commands reach a host of the package that has Diego's configuration, whose default data
+/// folder is below `/var/tmp`.
+#[test]
+fn documents_name_the_data_folder_of_a_service_with_its_own_var_tmp() {
+    let service = read(&folder().join("bbs.service"));
+    assert!(service.contains("\nPrivateTmp=yes\n"), "{service}");
+    let example: Value = serde_json::from_str(&read(&folder().join("bbs.json"))).unwrap();
+    let setting = format!("`\"data_dir\": {}`", example["data_dir"]);
+    for document in ["host/UPGRADING.md", "host/release/README.md"] {
+        assert!(
+            read(&workspace().join(document)).contains(&setting),
+            "{setting} is not in {document}"
+        );
+    }
+}
+
 /// A file of an image layout by its digest, which is verified.
 fn blob(layout: &Path, description: &Value) -> Vec<u8> {
     let digest = description["digest"]

@@ -137,6 +137,62 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
     .expect("the host is drained");
 }
 
+on_each_server!(drain_without_a_host_takes_the_database_back);
+/// Goal: an instance whose host does not run leaves no database that the older BBS refuses.
+async fn drain_without_a_host_takes_the_database_back(kind: Kind) {
+    let (world, mut host) = deployed(kind, 0).await;
+    tokio::task::spawn_blocking(move || {
+        succeeded(&world.bpm_stop());
+        host.wait();
+        assert_eq!(version(&world), NEWEST);
+        for _ in 0..2 {
+            assert_eq!(succeeded(&world.script("drain")), "0\n");
+            assert_eq!(version(&world), VERSION);
+            assert_eq!(world.locket.holder(), None);
+        }
+    })
+    .await
+    .expect("the database is taken back");
+}
+
+/// Goal: a wrong value does not block the deployment that corrects it, unless the database has to be
+/// taken back. Method: a value that the templates reject, in the configuration of an instance whose
+/// host does not run.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_with_a_faulty_configuration_fails_only_on_the_way_back() {
+    let drained = |world: BpmWorld| {
+        world.install();
+        let path = world.path("jobs/bbs/config/bbs.json");
+        let rendered = std::fs::read_to_string(&path).expect("it was rendered");
+        let mut config: Value = serde_json::from_str(&rendered).expect("it is JSON");
+        config["quarantine_limit"] = "x".into();
+        std::fs::write(&path, config.to_string()).expect("a file of this user");
+        let output = world.script("drain");
+        let log = std::fs::read_to_string(world.path("sys/log/bbs/drain.log")).expect("a log");
+        assert!(log.contains("`quarantine_limit` is \"x\""), "{log}");
+        let [answer, message] = [&output.stdout, &output.stderr]
+            .map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+        (output.status.code(), answer, message)
+    };
+    let outcomes = tokio::task::spawn_blocking(move || {
+        let back = json!({ "rollback_on_drain_to": VERSION });
+        let worlds = [
+            BpmWorld::new(Kind::Postgres),
+            BpmWorld::new(Kind::Postgres).set("migration", back),
+        ];
+        worlds.map(drained)
+    });
+    let [(stays, answer, message), (goes_back, no_answer, reason)] =
+        outcomes.await.expect("the scripts run");
+    assert_eq!((stays, &*answer), (Some(0), "0\n"), "{message}");
+    assert!(message.contains("bpm stops it"), "{message}");
+    assert_eq!((goes_back, &*no_answer), (Some(1), ""), "{reason}");
+    assert!(
+        reason.contains(&format!("the database may be above {VERSION}")),
+        "{reason}"
+    );
+}
+
 /// Inode and time of the last change of each compiled module.
 fn compiled(world: &BpmWorld) -> BTreeMap<String, (u64, i64)> {
     let files = std::fs::read_dir(world.path("data/bbs/tmp/module-cache"))

@@ -73,7 +73,25 @@ fn release_can_be_created_from_the_files_that_git_has() {
             [Path::new(blob)]
         );
     }
-    assert_eq!(yaml(&clone.path().join("config/final.yml"))["name"], "bbs");
+    let settings = yaml(&clone.path().join("config/final.yml"));
+    assert_eq!(settings["name"], "bbs");
+    // `bosh vendor-package` requires a blobstore, and git ignores the files that it writes.
+    assert_eq!(
+        settings["blobstore"],
+        json!({ "provider": "local", "options": { "blobstore_path": "final_blobs" } })
+    );
+    let vendored = [
+        "final_blobs/blob",
+        ".final_builds/packages/rust-1-linux/index.yml",
+        "packages/rust-1-linux/spec.lock",
+    ];
+    let ignored = output_of(
+        Command::new("git")
+            .arg("check-ignore")
+            .args(vendored)
+            .current_dir(release()),
+    );
+    assert_eq!(ignored.lines().collect::<Vec<_>>(), vendored);
     for job in ["bbs", "bbs-migrate"] {
         let folder = clone.path().join("jobs").join(job);
         let templates = yaml(&folder.join("spec"))["templates"]
