@@ -15,7 +15,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
-pub use chain::{ApiError, CallTarget, StreamTarget, names};
+pub use chain::{ApiError, CallTarget, StreamTarget};
 pub use methods::{NativeVersion, Route, routes};
 pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};

@@ -107,56 +107,51 @@ impl Clients {
     /// present.
     ///
     /// # Errors
-    /// An address is malformed, or certificates cannot be used.
+    /// The fault of each client that cannot be set up, in the order of the fields: an address is
+    /// malformed, or certificates cannot be used.
     pub fn new(
         clients: &config::ClientsConfig,
         locket: Option<&config::LocketConfig>,
         identity: Option<&ClientTls>,
-    ) -> Result<Self, ClientsError> {
+    ) -> Result<Self, Vec<ClientsError>> {
         let timeout = clients.communication_timeout;
-        let auctioneer = clients
-            .auctioneer
-            .as_ref()
-            .map(|auctioneer| Auctioneer::new(auctioneer, timeout));
+        let auctioneer = clients.auctioneer.as_ref();
         let loggregator = clients.loggregator.as_ref().map(Loggregator::new);
-        Ok(Self {
-            auctioneer: auctioneer.transpose()?.unwrap_or_default(),
-            reps: Reps::new(&clients.rep, timeout)?,
-            cells: locket
-                .map(CellDirectory::new)
-                .transpose()?
-                .unwrap_or_default(),
-            callbacks: Callbacks::new(identity, timeout)?,
-            loggregator: loggregator
-                .transpose()
-                .map_err(ClientsError::Loggregator)?
-                .unwrap_or_default(),
-        })
+        let mut faults = Vec::new();
+        let set_up = Self {
+            auctioneer: part(
+                &mut faults,
+                auctioneer.map(|auctioneer| Auctioneer::new(auctioneer, timeout)),
+            ),
+            reps: part(&mut faults, Some(Reps::new(&clients.rep, timeout))),
+            cells: part(&mut faults, locket.map(CellDirectory::new)),
+            callbacks: part(&mut faults, Some(Callbacks::new(identity, timeout))),
+            loggregator: part(
+                &mut faults,
+                loggregator.map(|agent| agent.map_err(ClientsError::Loggregator)),
+            ),
+        };
+        if faults.is_empty() {
+            Ok(set_up)
+        } else {
+            Err(faults)
+        }
     }
+}
 
-    /// The errors of [`Clients::new`]: one of each client that cannot be set up.
-    pub fn faults(
-        clients: &config::ClientsConfig,
-        locket: Option<&config::LocketConfig>,
-        identity: Option<&ClientTls>,
-    ) -> Vec<ClientsError> {
-        let timeout = clients.communication_timeout;
-        let auctioneer = clients
-            .auctioneer
-            .as_ref()
-            .and_then(|auctioneer| Auctioneer::new(auctioneer, timeout).err());
-        let reps = Reps::new(&clients.rep, timeout).err();
-        let cells = locket.and_then(|locket| CellDirectory::new(locket).err());
-        let callbacks = Callbacks::new(identity, timeout).err();
-        let loggregator = clients
-            .loggregator
-            .as_ref()
-            .and_then(|agent| Loggregator::new(agent).err());
-        let loggregator = loggregator.map(ClientsError::Loggregator);
-        [auctioneer, reps, cells, callbacks, loggregator]
-            .into_iter()
-            .flatten()
-            .collect()
+/// One of the clients; the one that does nothing if it is not configured, or if it has a fault,
+/// which is added to the others.
+fn part<T: Default>(
+    faults: &mut Vec<ClientsError>,
+    configured: Option<Result<T, ClientsError>>,
+) -> T {
+    match configured {
+        Some(Ok(client)) => client,
+        Some(Err(fault)) => {
+            faults.push(fault);
+            T::default()
+        }
+        None => T::default(),
     }
 }
 

@@ -69,9 +69,9 @@ pub enum DomainError {
     #[error(transparent)]
     NotAllowed(slot::SlotError),
     #[error("the cells cannot be listed")]
-    Cells(#[source] CellsError),
+    Cells(#[from] CellsError),
     #[error("a cell or another component did not take a request")]
-    Client(#[source] ClientError),
+    Client(#[from] ClientError),
     #[error("earlier calls on this record still wait for the database; send the request again")]
     Busy,
     #[error(transparent)]

@@ -84,7 +84,8 @@ pub use quarantine::{
     import as import_quarantined, json_of_bytes, keep_foreign, list as quarantined, retry,
 };
 pub use replay::{Replay, ReplayInput, ReplayTable, replay};
-pub use runs::{MigrationRan, MigrationRun, RunState, Runner, migrations_ran, runs};
+pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
+pub use state::MigrationRan;
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
 
@@ -377,10 +378,8 @@ async fn begin(
 ) -> Result<Arc<Job>, MigrateError> {
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::here(context, &mut reader).await?;
-    let way = histories.way(from, to);
-    let restorable = residue::restorable(&mut reader, way).await?;
+    let work = Work::restoring(context, &mut reader, histories.way(from, to)).await?;
     drop(reader);
-    let work = Work::new(context, way, restorable)?;
     steps::begin(context, fence, work, going_down).await
 }
 

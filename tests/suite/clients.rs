@@ -573,7 +573,7 @@ async fn invalid_client_configuration_is_an_error_that_names_the_key() {
             auctioneer: Some(auctioneer),
             ..config::ClientsConfig::default()
         };
-        Clients::new(&config, None, None).unwrap_err()
+        Clients::new(&config, None, None).unwrap_err().remove(0)
     };
     let address = "https://127.0.0.1:1".to_owned();
     let tls = trust.client_tls();

@@ -59,6 +59,14 @@ impl Row {
         Ok(self.text(at)?.unwrap_or_default())
     }
 
+    /// Returns a copy of a text; an empty one for NULL.
+    ///
+    /// # Errors
+    /// As [`text`](Self::text).
+    pub fn owned_text(&self, at: usize) -> Result<String, SqlError> {
+        Ok(self.text_or_empty(at)?.to_owned())
+    }
+
     /// Returns an integer of any width, or a boolean as 0 or 1; `None` for NULL.
     ///
     /// # Errors
@@ -77,6 +85,14 @@ impl Row {
     /// As [`integer`](Self::integer).
     pub fn integer_or_zero(&self, at: usize) -> Result<i64, SqlError> {
         Ok(self.integer(at)?.unwrap_or_default())
+    }
+
+    /// Returns the absolute value of an integer of any width; 0 for NULL.
+    ///
+    /// # Errors
+    /// As [`integer`](Self::integer).
+    pub fn unsigned(&self, at: usize) -> Result<u64, SqlError> {
+        Ok(self.integer_or_zero(at)?.unsigned_abs())
     }
 
     /// Returns whether an integer or boolean differs from 0; `None` for NULL.

@@ -29,7 +29,7 @@ pub(super) struct ServerSession<D: Driver> {
     pooled: Option<Object<Opener<D>>>,
     pool: Pool<Opener<D>>,
     is_in_transaction: bool,
-    /// That to the last statement.
+    /// The state of the answer to the last statement.
     answer: AnswerState,
     /// Whether it has other settings than those of the pool.
     is_altered: bool,

@@ -309,6 +309,18 @@ impl Transaction {
         }
     }
 
+    /// Returns all rows of a query, each as `read` returns it.
+    ///
+    /// # Errors
+    /// As [`fetch`](Self::fetch); those of `read`.
+    pub async fn fetch_as<T, C: FromIterator<T>>(
+        &mut self,
+        statement: impl IntoStatement,
+        read: impl FnMut(&Row) -> Result<T, SqlError>,
+    ) -> Result<C, SqlError> {
+        self.fetch(statement).await?.iter().map(read).collect()
+    }
+
     /// Returns the first row of a query, or `None`.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::layout::columns::ColumnData;
 use crate::layout::schema::{Column, Literal, Sealing};
 use crate::layout::values::{Encoding, Value};
 
-/// What a column of the frame holds.
+/// The content of a column of the frame.
 #[derive(Debug, Clone)]
 pub(super) enum Content {
     /// A column of the source, with the sealing that it has there.

@@ -32,7 +32,8 @@ pub struct ResidueEntry {
 pub struct ResidueValue {
     /// The encoded primary key of a row; empty for a whole unit.
     pub row_key: Vec<u8>,
-    /// Of what the step returned. Empty where it returned nothing that could change.
+    /// The digest of the values that the step returned. Empty where it returned nothing that could
+    /// change.
     pub digest: Vec<u8>,
     pub bytes: Vec<u8>,
 }
@@ -49,7 +50,7 @@ impl ResidueEntry {
     }
 }
 
-/// What steps in the other direction would have lost of the units of a batch.
+/// The values of the units of a batch that steps in the other direction would have lost.
 #[derive(Debug, Clone, Default)]
 pub struct Residue {
     entries: BTreeMap<(DataVersion, String), BTreeMap<usize, Vec<ResidueValue>>>,

@@ -32,7 +32,7 @@ pub(super) struct Step {
     pub(super) taken_back: Vec<(Option<String>, String)>,
 }
 
-/// What the host does with the values of a dropped column.
+/// The treatment of the values of a dropped column.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ColumnFate {
     /// Nothing: the migration is not reversible, or the module saves them in its own residue.
@@ -362,7 +362,7 @@ impl Step {
         }
     }
 
-    /// What happens to a column that the step drops.
+    /// The fate of a column that the step drops.
     pub(super) fn fate(&self, table: &str, column: &str) -> ColumnFate {
         let manifest = self.transform.manifest();
         if !manifest.reversible {

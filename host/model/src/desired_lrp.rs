@@ -3,7 +3,7 @@
 
 mod definition;
 
-use bbs_proto::models::DesiredLrpRunInfo;
+use bbs_proto::models::{DesiredLrpRunInfo, VolumeMount};
 
 pub use definition::{ArchivedDefinition, Definition, derived_id};
 
@@ -84,6 +84,11 @@ pub struct DesiredLrpUpdate {
     pub image_credentials: Option<(Text, Text)>,
     /// Replaces the whole current definition.
     pub definition: Option<Definition>,
+}
+
+/// The drivers of volumes, in the order of their mounts.
+pub fn volume_drivers(mounts: &[VolumeMount]) -> Vec<Text> {
+    mounts.iter().map(|mount| mount.driver.clone()).collect()
 }
 
 impl DesiredLrpUpdate {

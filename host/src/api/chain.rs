@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use bbs_modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
+use bbs_work::joined;
 
 use super::methods::{self, METHODS, NativeMethod, NativeVersion, STREAMS, Stream, unrevised};
 use super::{LINE_END, NATIVE};
@@ -64,20 +65,14 @@ pub enum ApiError {
     TooLong { translators: usize },
     #[error("{0:?} is not an API version to pin to; write it as major.minor, such as 0.10")]
     MalformedPin(String),
-    #[error("cannot pin the API to {pin}: this host serves {}; choose one of these", names(.served))]
+    #[error(
+        "cannot pin the API to {pin}: this host serves {}; choose one of these",
+        joined(.served)
+    )]
     Pin {
         pin: ApiVersion,
         served: Vec<ApiVersion>,
     },
-}
-
-/// Versions as a comma-separated list for messages.
-pub fn names(versions: &[ApiVersion]) -> String {
-    versions
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 /// One step of a call: a translator's method, a native method or an event stream.

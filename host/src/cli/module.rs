@@ -20,10 +20,10 @@ mod verify;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use bbs_lens::layout::manifest::DataVersion;
 use bbs_modules::Insertions;
 use bbs_modules::oci::OciArtifact;
 use bbs_modules::sandbox::{CacheFolders, Limits, Sandbox, SandboxError};
+use bbs_work::joined;
 use clap::{Args, Subcommand};
 
 use super::output::OutputForm;
@@ -105,7 +105,7 @@ fn insertion_lines(insertions: &Insertions) -> String {
         format!(
             "migration {} is inserted below {}\n",
             inserted.version,
-            listed(&inserted.below)
+            joined(&inserted.below)
         )
     });
     let refused = insertions.refused_at.map(|newest| {
@@ -115,14 +115,6 @@ fn insertion_lines(insertions: &Insertions) -> String {
         )
     });
     lines.chain(refused).collect()
-}
-
-fn listed(versions: &[DataVersion]) -> String {
-    versions
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 /// Prints the place that a folder of modules was carried to, and its digest.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use backon::Retryable;
-use bbs_model::desired_lrp::SchedulingInfo;
+use bbs_model::desired_lrp::{SchedulingInfo, volume_drivers};
 use bbs_model::task::Task;
 use bbs_model::{Text, TraceId};
 use bbs_work::pauses;
@@ -209,16 +209,11 @@ fn lrp_json(start: &LrpStart) -> serde_json::Value {
 
 fn task_json(task: &Task) -> serde_json::Value {
     let definition = &task.definition;
-    let drivers: Vec<_> = definition
-        .volume_mounts
-        .iter()
-        .map(|mount| mount.driver.clone())
-        .collect();
     json!({
         "TaskGuid": text(&task.guid),
         "Domain": text(&task.domain),
         "PlacementTags": texts(&definition.placement_tags),
-        "VolumeDrivers": texts(&drivers),
+        "VolumeDrivers": texts(&volume_drivers(&definition.volume_mounts)),
         "RootFs": text(&definition.root_fs),
         "MemoryMB": definition.memory_mb,
         "DiskMB": definition.disk_mb,

@@ -65,8 +65,9 @@ impl Reps {
         let Some(connections) = &self.0 else {
             return Ok(());
         };
-        let (process_guid, instance_guid) =
-            (text(&key.process_guid), text(&instance.instance_guid));
+        let what = "have a cell stop an instance";
+        let process_guid = text(&key.process_guid);
+        let instance_guid = text(&instance.instance_guid);
         let path = [
             "v1",
             "lrps",
@@ -75,15 +76,9 @@ impl Reps {
             &instance_guid,
             "stop",
         ];
-        let url = connections.url(cell, &path)?;
-        let request = outgoing(
-            "have a cell stop an instance",
-            Method::POST,
-            url,
-            Vec::new(),
-            trace_id,
-        );
-        connections.pool.send_for_acceptance(&request).await
+        connections
+            .send(what, Method::POST, cell, &path, Vec::new(), trace_id)
+            .await
     }
 
     /// Updates a container. Reps that do not support metric tags get only the routes; older ones
@@ -102,26 +97,24 @@ impl Reps {
         let Some(connections) = &self.0 else {
             return Ok(());
         };
-        match put(connections, "v2", cell, key, instance, update, trace_id).await {
-            Err(ClientError::Status {
-                status: NOT_FOUND, ..
-            }) if update.internal_routes.is_some() => {}
-            Err(ClientError::Status {
-                status: NOT_FOUND, ..
-            }) => return Ok(()),
-            answered => return answered,
+        let mut answer = connections
+            .put("v2", cell, key, instance, update, trace_id)
+            .await;
+        if is_not_found(&answer) && update.internal_routes.is_some() {
+            // An older rep, which supports routes only. One that does not support them either has
+            // nothing to update.
+            let routes = InstanceUpdate {
+                internal_routes: update.internal_routes.clone(),
+                metric_tags: None,
+            };
+            answer = connections
+                .put("v1", cell, key, instance, &routes, trace_id)
+                .await;
         }
-        // An older rep, which supports routes only. One that does not support them either has
-        // nothing to update.
-        let routes = InstanceUpdate {
-            internal_routes: update.internal_routes.clone(),
-            metric_tags: None,
-        };
-        match put(connections, "v1", cell, key, instance, &routes, trace_id).await {
-            Err(ClientError::Status {
-                status: NOT_FOUND, ..
-            }) => Ok(()),
-            answered => answered,
+        if is_not_found(&answer) {
+            Ok(())
+        } else {
+            answer
         }
     }
 
@@ -138,15 +131,12 @@ impl Reps {
         let Some(connections) = &self.0 else {
             return Ok(());
         };
-        let url = connections.url(cell, &["v1", "tasks", &text(task_guid), "cancel"])?;
-        let request = outgoing(
-            "have a cell cancel a task",
-            Method::POST,
-            url,
-            Vec::new(),
-            trace_id,
-        );
-        connections.pool.send_for_acceptance(&request).await
+        let what = "have a cell cancel a task";
+        let task_guid = text(task_guid);
+        let path = ["v1", "tasks", &task_guid, "cancel"];
+        connections
+            .send(what, Method::POST, cell, &path, Vec::new(), trace_id)
+            .await
     }
 }
 
@@ -177,50 +167,55 @@ impl RepConnections {
             .extend(path);
         Ok(url)
     }
-}
 
-async fn put(
-    connections: &RepConnections,
-    version: &str,
-    cell: &CellPresence,
-    key: &LrpKey,
-    instance: &InstanceKey,
-    update: &InstanceUpdate,
-    trace_id: &TraceId,
-) -> Result<(), ClientError> {
-    let process_guid = text(&key.process_guid);
-    let instance_guid = text(&instance.instance_guid);
-    let url = connections.url(
-        cell,
-        &[version, "lrps", &process_guid, "instances", &instance_guid],
-    )?;
-    let body = update_json(key, instance, update).to_string().into_bytes();
-    connections
-        .pool
-        .send_for_acceptance(&outgoing(
-            "have a cell update an instance",
-            Method::PUT,
-            url,
+    /// Sends a request to a path of a cell's rep. `what` is that of [`RequestToSend`].
+    async fn send(
+        &self,
+        what: &'static str,
+        method: Method,
+        cell: &CellPresence,
+        path: &[&str],
+        body: Vec<u8>,
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
+        let outgoing = RequestToSend {
+            what,
+            method,
+            url: self.url(cell, path)?,
             body,
-            trace_id,
-        ))
-        .await
+            trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()),
+        };
+        self.pool.send_for_acceptance(&outgoing).await
+    }
+
+    /// Sends an update of an instance to this version of the rep's API.
+    async fn put(
+        &self,
+        version: &str,
+        cell: &CellPresence,
+        key: &LrpKey,
+        instance: &InstanceKey,
+        update: &InstanceUpdate,
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
+        let what = "have a cell update an instance";
+        let process_guid = text(&key.process_guid);
+        let instance_guid = text(&instance.instance_guid);
+        let path = [version, "lrps", &process_guid, "instances", &instance_guid];
+        let body = update_json(key, instance, update).to_string().into_bytes();
+        self.send(what, Method::PUT, cell, &path, body, trace_id)
+            .await
+    }
 }
 
-fn outgoing<'a>(
-    what: &'static str,
-    method: Method,
-    url: Url,
-    body: Vec<u8>,
-    trace_id: &'a TraceId,
-) -> RequestToSend<'a> {
-    RequestToSend {
-        what,
-        method,
-        url,
-        body,
-        trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()),
-    }
+fn is_not_found(answer: &Result<(), ClientError>) -> bool {
+    matches!(
+        answer,
+        Err(ClientError::Status {
+            status: NOT_FOUND,
+            ..
+        })
+    )
 }
 
 fn update_json(key: &LrpKey, instance: &InstanceKey, update: &InstanceUpdate) -> Value {

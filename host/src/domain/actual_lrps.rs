@@ -30,7 +30,7 @@ pub async fn list(
 ) -> Result<Vec<ActualLrp>, DomainError> {
     let range = page.range();
     let listed = page.reader().actual_lrps(filter, &range).await?;
-    Ok(page.records(listed))
+    Ok(page.records(listed, |lrp| &lrp.process_guid))
 }
 
 /// A cell starts an instance.

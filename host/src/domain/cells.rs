@@ -9,11 +9,6 @@ use super::{DomainError, Service};
 /// # Errors
 /// Locket cannot list the cells.
 pub async fn list(service: &Service) -> Result<Vec<CellPresence>, DomainError> {
-    let cells = service
-        .clients()
-        .cells
-        .all()
-        .await
-        .map_err(DomainError::Cells)?;
+    let cells = service.clients().cells.all().await?;
     Ok(cells.unwrap_or_default())
 }

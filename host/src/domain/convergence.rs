@@ -30,12 +30,7 @@ pub struct Counts {
 /// Locket cannot list the cells, in which case nothing is done, or reading the records fails.
 pub async fn run(service: &Service) -> Result<Counts, DomainError> {
     let listed_at_ns = service.store().now_ns();
-    let cells = service
-        .clients()
-        .cells
-        .all()
-        .await
-        .map_err(DomainError::Cells)?;
+    let cells = service.clients().cells.all().await?;
     converge(service, cells, listed_at_ns).await
 }
 

@@ -17,6 +17,7 @@ use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
+    volume_drivers,
 };
 use bbs_model::routes::Routes;
 use bbs_model::slot::Slot;
@@ -48,12 +49,7 @@ pub async fn desire(
         lrp.scheduling.definition_id =
             derived_id(&lrp.scheduling.process_guid, &lrp.scheduling.tag);
     }
-    lrp.scheduling.volume_drivers = lrp
-        .run_info
-        .volume_mounts
-        .iter()
-        .map(|mount| mount.driver.clone())
-        .collect();
+    lrp.scheduling.volume_drivers = volume_drivers(&lrp.run_info.volume_mounts);
     // So that the event has what a read would return. The insertion rejects what is not JSON.
     if let Ok(routes) = Routes::as_stored(lrp.scheduling.routes.as_ref()) {
         lrp.scheduling.routes = routes;
@@ -162,13 +158,13 @@ pub async fn update(
     } = retry(|| change_desired_lrp(service.store(), process_guid, update)).await?;
     let Some(after) = after else { return Ok(()) };
     service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
-    let begun = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
+    let announced = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
     let running = instances::publish_removed(service, surplus, trace_id);
     let created = instances::publish_created(service, first, trace_id);
     let old = before.scheduling.instances;
     drop(lock);
-    if let Some(begun) = begun {
-        lrp_updates::finish(service, &after, begun, trace_id).await;
+    if let Some(announced) = announced {
+        lrp_updates::finish(service, &after, announced, trace_id).await;
     }
     start_instances(service, &after.scheduling, old, created, trace_id).await;
     stops::submit(service, running, trace_id);
@@ -324,7 +320,7 @@ pub async fn list(
 ) -> Result<Vec<DesiredLrp>, DomainError> {
     let range = page.range();
     let listed = page.reader().desired_lrps(filter, &range).await?;
-    let mut lrps = page.records(listed);
+    let mut lrps = page.records(listed, |lrp| &lrp.scheduling.process_guid);
     lrps.iter_mut().for_each(fill_source_id);
     Ok(lrps)
 }
@@ -352,7 +348,7 @@ pub async fn scheduling_infos(
 ) -> Result<Vec<SchedulingInfo>, DomainError> {
     let range = page.range();
     let listed = page.reader().scheduling_infos(filter, &range).await?;
-    Ok(page.records(listed))
+    Ok(page.records(listed, |info| &info.process_guid))
 }
 
 /// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update
@@ -428,7 +424,7 @@ pub async fn routing_infos(
 ) -> Result<Vec<RoutingInfo>, DomainError> {
     let range = page.range();
     let listed = page.reader().routing_infos(filter, &range).await?;
-    Ok(page.records(listed))
+    Ok(page.records(listed, |info| &info.process_guid))
 }
 
 /// Fills in the metrics guid from the `source_id` tag or the tag from the guid: readers get both,

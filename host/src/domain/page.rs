@@ -4,11 +4,6 @@
 //! The first list that is read from the page fixes its last key; later lists see the same keys in
 //! the same state. So a translator can join two lists without missing half of a pair.
 
-use bbs_model::actual_lrp::ActualLrp;
-use bbs_model::convergence::DesiredInstances;
-use bbs_model::desired_lrp::{DesiredLrp, RoutingInfo, SchedulingInfo};
-use bbs_model::task::Task;
-
 use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 
 /// A range of partition keys and its read transaction.
@@ -24,47 +19,6 @@ pub struct Page {
     /// The key of the first record of the lists.
     first_key: Option<Key>,
     has_several_keys: bool,
-}
-
-/// A record that is listed in pages.
-pub(super) trait PagedRecord {
-    fn partition_key(&self) -> &[u8];
-}
-
-impl PagedRecord for DesiredLrp {
-    fn partition_key(&self) -> &[u8] {
-        &self.scheduling.process_guid
-    }
-}
-
-impl PagedRecord for SchedulingInfo {
-    fn partition_key(&self) -> &[u8] {
-        &self.process_guid
-    }
-}
-
-impl PagedRecord for RoutingInfo {
-    fn partition_key(&self) -> &[u8] {
-        &self.process_guid
-    }
-}
-
-impl PagedRecord for DesiredInstances {
-    fn partition_key(&self) -> &[u8] {
-        &self.process_guid
-    }
-}
-
-impl PagedRecord for ActualLrp {
-    fn partition_key(&self) -> &[u8] {
-        &self.process_guid
-    }
-}
-
-impl PagedRecord for Task {
-    fn partition_key(&self) -> &[u8] {
-        &self.guid
-    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -190,8 +144,9 @@ impl Page {
         }
     }
 
-    /// The records of a list that was read in this page's range. Fixes the end of the page.
-    pub(super) fn records<T: PagedRecord>(&mut self, listed: Listed<T>) -> Vec<T> {
+    /// The records of a list that was read in this page's range, each with the partition key that
+    /// `key_of` returns. Fixes the end of the page.
+    pub(super) fn records<T>(&mut self, listed: Listed<T>, key_of: impl Fn(&T) -> &[u8]) -> Vec<T> {
         debug_assert!(
             listed.last.is_none() || listed.last != self.after,
             "a page ends after the key at which it begins"
@@ -202,7 +157,7 @@ impl Page {
             .into_iter()
             .flatten()
         {
-            let key = record.partition_key();
+            let key = key_of(record);
             let first_key = self.first_key.get_or_insert_with(|| key.to_vec());
             self.has_several_keys |= first_key.as_slice() != key;
         }

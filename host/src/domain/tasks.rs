@@ -24,7 +24,7 @@ use crate::store::Reader;
 pub async fn list(page: &mut Page, filter: &TaskFilter) -> Result<Vec<Task>, DomainError> {
     let range = page.range();
     let listed = page.reader().tasks(filter, &range).await?;
-    Ok(page.records(listed))
+    Ok(page.records(listed, |task| &task.guid))
 }
 
 /// Reads one task.

@@ -3,11 +3,12 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bbs_modules::translate::ApiVersion;
+use bbs_work::joined;
 use bbs_work::progress::{SERVING, STOPPED, Snapshot};
 use serde_json::json;
 
 use super::bodies::BodyError;
-use crate::api::{self, NotHeld};
+use crate::api::NotHeld;
 
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
@@ -26,7 +27,7 @@ pub(super) enum HttpError {
     NotFound,
     #[error("Method Not Allowed")]
     WrongVerb { allowed: Vec<&'static str> },
-    #[error("API version {version} is not served; use one of {}", api::names(.served))]
+    #[error("API version {version} is not served; use one of {}", joined(.served))]
     NotAcceptable {
         version: ApiVersion,
         served: Vec<ApiVersion>,

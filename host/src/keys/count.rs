@@ -39,10 +39,7 @@ async fn in_table(
         .fetch_one(&statement::count_labels(dialect, table, prefixes))
         .await
         .about(&table.name)?;
-    let number = |at: usize| {
-        let count = row.integer(at).about(&table.name)?;
-        Ok::<_, KeysError>(count.unwrap_or_default().unsigned_abs())
-    };
+    let number = |at: usize| row.unsigned(at).about(&table.name);
     for (at, column) in table.columns.iter().enumerate() {
         let first = at * (expected.len() + 1);
         let mut others = number(first + expected.len())?;

@@ -111,18 +111,16 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<RotationStat
     let Some(row) = tx.fetch_optional(select).await.about(ROTATION)? else {
         return Ok(None);
     };
-    let text = |at: usize| row.text_or_empty(at).about(ROTATION);
-    let number = |at: usize| row.integer_or_zero(at).about(ROTATION);
-    let labels = text(1)?;
+    let labels = row.text_or_empty(1).about(ROTATION)?;
     let labels =
         serde_json::from_str(labels).map_err(|source| KeysError::DamagedRotation { source })?;
     Ok(Some(RotationState {
-        label: text(0)?.to_owned(),
+        label: row.owned_text(0).about(ROTATION)?,
         labels,
-        data_version: number(2)?.unsigned_abs(),
-        started_at_ns: number(3)?,
-        moved_at_ns: number(4)?,
-        rewritten: number(5)?.unsigned_abs(),
+        data_version: row.unsigned(2).about(ROTATION)?,
+        started_at_ns: row.integer_or_zero(3).about(ROTATION)?,
+        moved_at_ns: row.integer_or_zero(4).about(ROTATION)?,
+        rewritten: row.unsigned(5).about(ROTATION)?,
     }))
 }
 
@@ -178,14 +176,13 @@ pub(super) async fn cursors(tx: &mut Transaction) -> Result<Vec<TableCursor>, Ke
         return Ok(Vec::new());
     }
     let select = sql("SELECT table_name, last_key FROM bbs_key_rotation_table ORDER BY table_name");
-    let mut cursors = Vec::new();
-    for row in tx.fetch(select).await.about(CURSOR)? {
-        cursors.push(TableCursor {
-            table: row.text_or_empty(0).about(CURSOR)?.to_owned(),
-            last_key: row.text_or_empty(1).about(CURSOR)?.to_owned(),
-        });
-    }
-    Ok(cursors)
+    let cursors = tx.fetch_as(select, |row| {
+        Ok(TableCursor {
+            table: row.owned_text(0)?,
+            last_key: row.owned_text(1)?,
+        })
+    });
+    Ok(cursors.await.about(CURSOR)?)
 }
 
 pub(super) async fn delete_cursors(tx: &mut Transaction) -> Result<(), KeysError> {

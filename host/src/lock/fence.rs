@@ -177,24 +177,17 @@ impl Fence {
     /// The database cannot be read.
     pub async fn of_master(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.read().await?;
-        let token = if schema::exists(&mut tx, FENCE_TABLE)
+        let is_there = schema::exists(&mut tx, FENCE_TABLE)
             .await
-            .map_err(FenceError::Read)?
-        {
-            tx.fetch_optional(sql("SELECT token FROM bbs_fence WHERE id = 1"))
-                .await
-                .map_err(FenceError::Read)?
+            .map_err(FenceError::Read)?;
+        let token = if is_there {
+            token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = 1")).await?
         } else {
-            None
+            0
         };
-        let token = token
-            .map(|row| row.integer(0))
-            .transpose()
-            .map_err(FenceError::Read)?
-            .flatten();
         drop(tx);
         let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
-        Ok(Self::of(database, in_cluster, token.unwrap_or_default()))
+        Ok(Self::of(database, in_cluster, token))
     }
 
     fn of(database: &Database, in_cluster: bool, token: i64) -> Self {
@@ -447,10 +440,9 @@ async fn token_in(tx: &mut Transaction, statement: Sql) -> Result<i64, FenceErro
         .await
         .map_err(FenceError::reading)?;
     Ok(row
-        .map(|row| row.integer(0))
+        .map(|row| row.integer_or_zero(0))
         .transpose()
         .map_err(FenceError::Read)?
-        .flatten()
         .unwrap_or_default())
 }
 

@@ -330,7 +330,7 @@ async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
         .await?;
     row.map(|row| {
         Ok(Claim {
-            owner: row.text_or_empty(0)?.to_owned(),
+            owner: row.owned_text(0)?,
             token: row.integer_or_zero(1)?,
             beat: row.integer_or_zero(2)?,
             ttl_ms: row.integer_or_zero(3)?,

@@ -21,19 +21,12 @@ pub async fn catalog_serials(database: &Database) -> Result<BTreeMap<String, u64
 }
 
 async fn read(tx: &mut Transaction) -> Result<BTreeMap<String, u64>, MigrateError> {
-    let mut serials = BTreeMap::new();
-    if state::exists(tx, CATALOG_SERIAL).await? {
-        for row in tx
-            .fetch(sql("SELECT name, serial FROM bbs_catalog_serial"))
-            .await
-            .about(CATALOG_SERIAL)?
-        {
-            let name = row.text_or_empty(0).about(CATALOG_SERIAL)?.to_owned();
-            let serial = row.integer_or_zero(1).about(CATALOG_SERIAL)?;
-            serials.insert(name, serial.unsigned_abs());
-        }
+    if !state::exists(tx, CATALOG_SERIAL).await? {
+        return Ok(BTreeMap::new());
     }
-    Ok(serials)
+    let select = sql("SELECT name, serial FROM bbs_catalog_serial");
+    let serials = tx.fetch_as(select, |row| Ok((row.owned_text(0)?, row.unsigned(1)?)));
+    Ok(serials.await.about(CATALOG_SERIAL)?)
 }
 
 /// Remembers serials, which are higher than the remembered ones. Writes nothing if there are none.

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs_database::Dialect;
+use bbs_database::{Dialect, StatementResult};
 use bbs_units::UnitKey;
 use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use tokio::time::{Instant, timeout};
 
 use super::changed_units::{self, ChangedUnit};
-use super::copied_units::{self, CopiedUnits};
+use super::copied_units::{COPIES, CopiedUnits};
 use super::own_tables::CHANGED_UNIT;
 use super::{Context, Job, MigrateError, fault, state};
 use crate::lock::fence::Fence;
@@ -234,7 +234,7 @@ async fn copy(
             written => {
                 written?;
                 fault::point(fault::BEFORE_CATCH_UP);
-                tx.commit().await.map_err(copied_units::failed)?;
+                tx.commit().await.about(COPIES)?;
                 fault::point(fault::AFTER_CATCH_UP);
                 context.progress.quarantined(transformed.left_out());
                 return Ok(Copied::All);

@@ -130,16 +130,15 @@ pub(super) async fn next(
 }
 
 fn read(row: &Row) -> Result<ChangedUnit, MigrateError> {
-    let text = |at| row.text_or_empty(at).about(CHANGED_UNIT);
     let group = row.integer_or_zero(0).about(CHANGED_UNIT)?;
-    let key = text(1)?;
+    let key = row.text_or_empty(1).about(CHANGED_UNIT)?;
     let damaged = || MigrateError::DamagedChange {
         key: key.to_owned(),
     };
     Ok(ChangedUnit {
         group: usize::try_from(group).map_err(|_| damaged())?,
         key: UnitKey::from_text(key).ok_or_else(damaged)?,
-        change: text(2)?.to_owned(),
+        change: row.owned_text(2).about(CHANGED_UNIT)?,
     })
 }
 

@@ -7,10 +7,8 @@ mod round_trip;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use bbs_database::Transaction;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
-use bbs_lens::transform::RunArguments;
 use bbs_lens::{Arguments, ComposeError, Residue};
 use bbs_units::{Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey, WantedColumns};
 use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
@@ -18,12 +16,11 @@ use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use bbs_work::throttle::Throttle;
 use serde::Serialize;
-use uuid::Uuid;
 
 use super::look::check_ends;
 use super::readable::check_keys;
-use super::state::{self, current_of};
-use super::{Context, HistoryPair, MigrateError, Work, found, partial_run, residue};
+use super::state::current_of;
+use super::{Context, HistoryPair, MigrateError, Work, found, partial_run};
 use round_trip::{Loss, RoundTrip};
 
 /// The units that are named for one reason; the others are counted.
@@ -32,7 +29,7 @@ const EXAMPLES: usize = 3;
 const REASONS: usize = 20;
 const OTHER_REASONS: &str = "other reasons";
 
-/// What migrating to a version and back would do to the present rows.
+/// The effect of a migration to a version and back on the present rows.
 #[derive(Debug, Clone, Serialize)]
 pub struct Checked {
     pub from: DataVersion,
@@ -57,7 +54,7 @@ pub struct CheckedMigration {
     /// Units that have rows in tables that it changes, without those that an earlier migration
     /// cannot transform.
     pub units: u64,
-    /// Of those, the units that cannot be transformed or do not come back as they were.
+    /// The units of those that cannot be transformed or do not come back as they were.
     pub lost: u64,
     /// Rows that it removes from the others, as its manifest declares.
     pub removed_rows: u64,
@@ -139,18 +136,13 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     let histories = HistoryPair::here(context, &mut reader).await?;
     check_ends(context, &histories, from, to)?;
     let way = histories.way(from, to);
-    let restorable = residue::restorable(&mut reader, way).await?;
-    drop(reader);
-    let work = Arc::new(Work::new(context, way, restorable.clone())?);
-    let mut reader = context.database.read().await?;
+    let work = Arc::new(Work::restoring(context, &mut reader, way).await?);
     check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
-    let arguments = run_arguments(&mut reader, &work, context.now_ns).await?;
+    let arguments = work.stored_arguments(&mut reader, context.now_ns).await?;
     drop(reader);
     let steps = work.lens.steps().zip(work.lens.legs()).map(|(step, leg)| {
-        let found = restorable
-            .iter()
-            .filter(|(of, _)| *of == leg.version)
-            .cloned();
+        let restorable = work.lens.restorable().iter();
+        let found = restorable.filter(|(of, _)| *of == leg.version).cloned();
         let layouts = way.layouts(leg.direction);
         let round_trip = RoundTrip::new(
             layouts,
@@ -193,26 +185,6 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         .await?;
     }
     Ok(walk.finish())
-}
-
-/// The arguments of each step: those with which it ran before, or else new ones, which are not
-/// recorded.
-async fn run_arguments(
-    reader: &mut Transaction,
-    work: &Work,
-    now_ns: i64,
-) -> Result<Arguments, MigrateError> {
-    let mut arguments = Arguments::new();
-    for step in work.lens.steps() {
-        let version = step.manifest().version;
-        let known = state::known_arguments(reader, version).await?;
-        let of_run = known.unwrap_or_else(|| RunArguments {
-            started_at_ns: now_ns,
-            namespace: Uuid::new_v4(),
-        });
-        arguments.insert(version, of_run);
-    }
-    Ok(arguments)
 }
 
 fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {

@@ -4,7 +4,7 @@
 use std::iter::once;
 
 use bbs_database::{Row, StatementResult, Transaction, signed, sql, upsert};
-use bbs_encryption::{EncryptionError, Keyring};
+use bbs_encryption::Keyring;
 use bbs_files::digest::{from_hex, to_hex};
 use bbs_lens::Provenance;
 use bbs_lens::layout::schema::Layout;
@@ -20,7 +20,7 @@ use super::plan::TablePlan;
 pub(super) struct Checksum(u128);
 
 impl Checksum {
-    /// Of the plain values of [`TablePlan::digested`].
+    /// The checksum of the plain values of [`TablePlan::digested`].
     pub(super) fn of(plan: &TablePlan, rows: &TableRows) -> Self {
         let columns = plan
             .digested()
@@ -38,12 +38,12 @@ impl Checksum {
         sum
     }
 
-    /// The same of rows as the target stores them.
-    pub(super) fn of_stored(
+    /// The checksum of rows that were just sealed, or are in a copy.
+    pub(super) fn of_copied(
         plan: &TablePlan,
         mut rows: TableRows,
         keyring: &Keyring,
-    ) -> Result<Self, EncryptionError> {
+    ) -> Result<Self, MigrateError> {
         let count = rows.count();
         for (column, _) in plan
             .digested()
@@ -56,25 +56,16 @@ impl Checksum {
                 failed = failed.take().or(Some(fault))
             });
             if let Some(fault) = failed {
-                return Err(fault);
+                return Err(MigrateError::Verify {
+                    table: plan.table.name.clone(),
+                    problem: format!("a value that was just written does not open: {fault}"),
+                });
             }
             if let Some(plain) = opened {
                 rows.columns.insert(column.name.clone(), plain);
             }
         }
         Ok(Self::of(plan, &rows))
-    }
-
-    /// The checksum of rows that were just sealed, or are in a copy.
-    pub(super) fn of_copied(
-        plan: &TablePlan,
-        rows: TableRows,
-        keyring: &Keyring,
-    ) -> Result<Self, MigrateError> {
-        Self::of_stored(plan, rows, keyring).map_err(|fault| MigrateError::Verify {
-            table: plan.table.name.clone(),
-            problem: format!("a value that was just written does not open: {fault}"),
-        })
     }
 
     pub(super) fn subtract(&mut self, other: Self) {
@@ -230,9 +221,6 @@ fn parse(row: &Row, group: usize) -> Result<CopiedRows, MigrateError> {
         .and_then(from_hex)
         .and_then(|bytes| bytes.try_into().ok());
     let checksum = Checksum(u128::from_le_bytes(digest.ok_or_else(damaged)?));
-    let rows = row.integer_or_zero(0).about("bbs_copy_table")?;
-    Ok(CopiedRows {
-        rows: rows.unsigned_abs(),
-        checksum,
-    })
+    let rows = row.unsigned(0).about("bbs_copy_table")?;
+    Ok(CopiedRows { rows, checksum })
 }

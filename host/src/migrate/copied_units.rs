@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use bbs_database::{SqlError, Transaction, bulk};
+use bbs_database::{SqlError, StatementResult, Transaction, bulk};
 use bbs_units::{ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
 use sea_query::{Alias, Cond, Query};
 use tokio::task::spawn_blocking;
@@ -15,12 +15,8 @@ use super::transform::{ReadBatch, TransformedBatch, transform};
 use super::{Context, Job, MigrateError, RefusedUnits};
 use crate::lock::fence::Fence;
 
-pub(super) fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "rows of a copy".to_owned(),
-        source,
-    }
-}
+/// The name of the copies in errors.
+pub(super) const COPIES: &str = "rows of a copy";
 
 /// Units of one group as the originals have them, on their way to the copies, which may have an
 /// older state of them.
@@ -217,7 +213,7 @@ async fn remove(
     delete
         .from_table(Alias::new(plan.staged(job.to)))
         .and_where(bbs_units::is_one_of(&plan.table, keys, tx.dialect()));
-    tx.execute(&delete).await.map_err(failed)?;
+    tx.execute(&delete).await.about(COPIES)?;
     Ok(CopiedRows {
         rows: count,
         checksum,
@@ -239,7 +235,7 @@ pub(super) async fn leave_out(
     };
     let mut tx = fence.begin().await?;
     units.replace(&mut tx, job).await?;
-    tx.commit().await.map_err(failed)?;
+    tx.commit().await.about(COPIES)?;
     context.progress.quarantined(1);
     Ok(())
 }

@@ -10,7 +10,7 @@ mod reader;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bbs_database::{SqlError, bulk, refusal, upsert};
+use bbs_database::{StatementResult, bulk, refusal, upsert};
 use bbs_units::residue;
 use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use bbs_work::pauses;
@@ -28,13 +28,6 @@ use reader::{BatchReader, CopyBatch, GroupPass, Pass};
 
 /// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
 const FIRST_BATCH: u64 = 100;
-
-fn failed(source: SqlError) -> MigrateError {
-    MigrateError::Sql {
-        what: "bbs_copy".to_owned(),
-        source,
-    }
-}
 
 /// The number of units that may still be read.
 #[derive(Debug)]
@@ -396,9 +389,9 @@ async fn write_batch(
         [("group_number", number.into())],
         [("last_key", batch.last.to_text().into())],
     );
-    tx.execute(&cursor).await.map_err(failed)?;
+    tx.execute(&cursor).await.about("bbs_copy")?;
     fault::point(fault::BEFORE_BATCH);
-    tx.commit().await.map_err(failed)?;
+    tx.commit().await.about("bbs_copy")?;
     fault::point(fault::AFTER_BATCH);
     Ok(())
 }

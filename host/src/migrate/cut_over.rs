@@ -18,7 +18,7 @@ use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
 use super::lock_waits::{change_schema, patiently};
-use super::plan::{Strategy, TablePlan, replaced};
+use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Ran, Underway};
 use super::{
     Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
@@ -33,11 +33,10 @@ pub(super) async fn build_indexes(
     fence: &Fence,
     job: &Job,
 ) -> Result<(), MigrateError> {
-    let copies = job
-        .plans
-        .iter()
-        .filter(|plan| plan.strategy == Strategy::Copy && !plan.table.indexes.is_empty());
-    for plan in copies {
+    for plan in job
+        .copied_plans()
+        .filter(|plan| !plan.table.indexes.is_empty())
+    {
         let staged = plan.staged(job.to);
         context
             .progress
@@ -122,7 +121,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         run(
             &mut tx,
             &name,
-            schema::set_aside(dialect, table, &statements::aside(&name, job.from)),
+            schema::set_aside(dialect, table, &side_table(&name, job.from)),
         )
         .await?;
     }
@@ -286,11 +285,7 @@ async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), Migrate
 /// clients wait for the names only.
 pub(super) async fn check_names(context: &Context, job: &Job) -> Result<(), MigrateError> {
     if context.database.dialect() == Dialect::Mysql {
-        for plan in job
-            .plans
-            .iter()
-            .filter(|plan| plan.strategy == Strategy::Copy)
-        {
+        for plan in job.copied_plans() {
             check(context, plan).await?;
         }
     }
@@ -393,7 +388,7 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
         fault::point(fault::AFTER_RENAMING);
     }
     if underway.phase == Phase::Settling {
-        let was_copied = |name: &str| side_tables.contains(&format!("{name}__{}", underway.to));
+        let was_copied = |name: &str| side_tables.contains(&side_table(name, underway.to));
         let kept = target
             .tables
             .values()
@@ -422,10 +417,8 @@ async fn old_names(
     underway: &Underway,
 ) -> Result<Vec<(String, String)>, MigrateError> {
     let mut there = BTreeSet::new();
-    let staged = target
-        .tables
-        .keys()
-        .map(|table| format!("{table}__{}", underway.to));
+    let tables = target.tables.keys();
+    let staged = tables.map(|table| side_table(table, underway.to));
     for name in staged
         .chain(target.tables.keys().cloned())
         .chain(source.tables.keys().cloned())

@@ -1,4 +1,4 @@
-//! What a start may do, given the state of the database and the intent of the host: the seed's
+//! The decision of a start, given the state of the database and the intent of the host: the seed's
 //! `Version` table as a pure function. Reads and writes nothing.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
@@ -14,8 +14,8 @@ use bbs_lens::layout::manifest::DataVersion;
 pub enum Intent {
     /// Serve at `wanted`, after migrating up to it.
     Up { wanted: DataVersion },
-    /// The same, and take the database down to `back_to` when the host ends. A database that such a
-    /// host has already taken down stays there.
+    /// Serve at `wanted`, as with [`Self::Up`], and take the database down to `back_to` when the
+    /// host ends. A database that such a host has already taken down stays there.
     UpUntilDrained {
         wanted: DataVersion,
         back_to: DataVersion,

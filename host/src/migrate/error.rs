@@ -1,5 +1,5 @@
-//! What a migration can fail with, and what to do about each. Owns the words and which of them are
-//! worth another try.
+//! The errors of a migration, and what to do about each. Owns the words and which of them are worth
+//! another try.
 
 use bbs_database::schema::{AttachedObject, ReadBackError};
 use bbs_database::{
@@ -12,6 +12,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::{ComposeError, LensError};
 use bbs_units::{RowsError, UnitKey, Unstorable, residue};
 use bbs_work::causes::with_causes;
+use bbs_work::joined;
 
 use crate::lock::fence::FenceError;
 
@@ -90,7 +91,7 @@ pub enum MigrateError {
         "table {table} has records of version {}, which no module of the catalog leads to: another catalog wrote them. \
          Nothing was written; use the modules that wrote them, or set their `record_version` to NULL if they are what \
          the version of the database says",
-        enumerated(.versions)
+        joined(.versions)
     )]
     UnknownRecordVersions {
         table: String,
@@ -100,7 +101,7 @@ pub enum MigrateError {
         "table {table} has records of version {}, above {at}, the version of the database: they were written at that version, and \
          the database's was set back without a migration down. Nothing was written; restore the version that the records have, or \
          set their `record_version` to NULL if they are what the version of the database says",
-        enumerated(.versions)
+        joined(.versions)
     )]
     RecordVersionsAbove {
         table: String,
@@ -280,10 +281,6 @@ pub enum MigrateError {
     )]
     Verify { table: String, problem: String },
     #[error(
-        "bbs_residue has a damaged entry for unit {unit:?}; delete that row to continue without its residue"
-    )]
-    DamagedResidue { unit: String },
-    #[error(
         "bbs_copy has a damaged cursor of table group {group}; empty bbs_migration to copy anew"
     )]
     DamagedCursor { group: usize },
@@ -350,14 +347,6 @@ pub enum MigrateError {
     Interrupted,
 }
 
-fn enumerated(versions: &[DataVersion]) -> String {
-    versions
-        .iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
-}
-
 impl From<StatementError> for MigrateError {
     fn from(StatementError { what, source }: StatementError) -> Self {
         Self::Sql { what, source }
@@ -374,7 +363,6 @@ impl From<RowsError> for MigrateError {
             RowsError::Residue(source) => {
                 Self::of_row(residue::TABLE, residue::TABLE.to_owned(), source)
             }
-            RowsError::DamagedResidue { unit } => Self::DamagedResidue { unit },
             RowsError::SealedResidue { unit, source } => Self::Record {
                 unit,
                 table: residue::TABLE.to_owned(),
@@ -389,6 +377,7 @@ impl From<RowsError> for MigrateError {
             RowsError::Lens(source) if source.is_of_module() => Self::SlowModule(source),
             fault @ (RowsError::Sealed { .. }
             | RowsError::Lens(_)
+            | RowsError::DamagedResidue { .. }
             | RowsError::TooLong { .. }
             | RowsError::Unordered { .. }
             | RowsError::ResidueTooLarge { .. }

@@ -9,7 +9,7 @@ use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
 
-use super::plan::{Strategy, replaced};
+use super::plan::{Strategy, replaced, side_table};
 use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, HistoryPair, MigrateError, Work, fresh, same_schema, state};
 
@@ -196,7 +196,7 @@ async fn in_the_way(
         }
     }
     for name in replaced(&work.lens, &work.plans) {
-        let aside = format!("{name}__{}", work.from);
+        let aside = side_table(&name, work.from);
         if !recorded.contains(&aside)
             && schema::relation(tx, &aside)
                 .await
@@ -209,8 +209,9 @@ async fn in_the_way(
     Ok(())
 }
 
-/// What would be lost with the tables that are replaced, or keeps them, and why this user may not
-/// replace them. The histories are with or without the additions that the migration carries over.
+/// The reasons against replacing tables: objects that would be lost with them, or that keep them,
+/// and rights that this user lacks. The histories are with or without the additions that the
+/// migration carries over.
 pub(super) async fn hanging(
     tx: &mut Transaction,
     histories: &HistoryPair,
@@ -252,7 +253,7 @@ pub(super) async fn hanging(
     Ok(reasons)
 }
 
-/// What a table has that its successor cannot be given.
+/// The objects of a table that its successor cannot be given.
 async fn lost_with(
     tx: &mut Transaction,
     histories: &HistoryPair,

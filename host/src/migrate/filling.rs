@@ -10,7 +10,7 @@ use super::lock_waits::change_schema;
 use super::{Context, MigrateError, fresh, layout_history, state};
 use crate::lock::fence::Fence;
 
-/// What the tables may have when they are created anew.
+/// The rows that the tables may have when they are created anew.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ExistingRows {
     /// Nothing: a table with rows is an error.

@@ -1,13 +1,13 @@
 //! The state of a database, from which a start is decided: its version, and how it came there.
 //! Reads only.
 
-use bbs_database::{Database, SqlError, StatementResult, Transaction, sql};
-use bbs_lens::layout::manifest::DataVersion;
+use bbs_database::{Database, Transaction};
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 use super::decide::Found;
 use super::{MigrateError, runs, state};
 
-/// What the database says of its version. Reads only.
+/// The version of a database, and how it came there. Reads only.
 ///
 /// # Errors
 /// The database fails, or its version entry is damaged.
@@ -60,15 +60,7 @@ async fn came_down(tx: &mut Transaction, current: DataVersion) -> Result<bool, M
     if runs::last_led_down_to(tx, current).await? {
         return Ok(true);
     }
-    if !state::exists(tx, "bbs_history").await? {
-        return Ok(false);
-    }
-    let select = sql("SELECT version, direction FROM bbs_history ORDER BY seq DESC LIMIT 1");
-    let Some(row) = tx.fetch_optional(select).await.about("bbs_history")? else {
-        return Ok(false);
-    };
-    let read =
-        || -> Result<_, SqlError> { Ok((row.integer_or_zero(0)?, row.text(1)? == Some("down"))) };
-    let (version, is_down) = read().about("bbs_history")?;
-    Ok(is_down && version.unsigned_abs() > current)
+    let history = state::history(tx).await?;
+    let last = history.last();
+    Ok(last.is_some_and(|ran| ran.direction == Direction::Down && ran.version > current))
 }

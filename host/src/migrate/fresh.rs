@@ -13,6 +13,7 @@ use bbs_units::residue;
 use sea_query::Cond;
 
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
+use super::plan::side_table;
 use super::{Context, MigrateError, removal, state};
 use crate::lock::fence::Fence;
 
@@ -56,9 +57,7 @@ pub(super) async fn clear(
     for table in layouts.table_names() {
         // Copies that a migration did not remove are dropped only if they are empty: their rows
         // were not counted.
-        let copies = versions
-            .clone()
-            .map(|version| format!("{table}__{version}"));
+        let copies = versions.clone().map(|version| side_table(table, version));
         for name in std::iter::once(table.to_owned()).chain(copies) {
             if !state::exists(tx, &name).await? {
                 continue;

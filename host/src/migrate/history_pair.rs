@@ -10,7 +10,7 @@ use bbs_lens::layout::history::{Additions, LayoutHistory, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 
-use super::state::{self, HistoryEntry};
+use super::state::{self, MigrationRan};
 use super::{Context, MigrateError, found, layout_history};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the
@@ -149,17 +149,17 @@ pub(super) async fn ran(
 fn ran_before(
     catalog: &MigrationSet,
     version: DataVersion,
-    history: &[HistoryEntry],
+    history: &[MigrationRan],
     at_ns: i64,
 ) -> MigrationSet {
     let had_run = |version: &DataVersion| {
-        let entries = || history.iter().filter(|entry| entry.leg.version == *version);
+        let entries = || history.iter().filter(|entry| entry.version == *version);
         let last_before = entries()
             .rfind(|entry| entry.at_ns < at_ns)
-            .map(|entry| entry.leg.direction);
+            .map(|entry| entry.direction);
         let first_after = entries()
             .find(|entry| entry.at_ns >= at_ns)
-            .map(|entry| entry.leg.direction.opposite());
+            .map(|entry| entry.direction.opposite());
         last_before
             .or(first_after)
             .is_none_or(|direction| direction == Direction::Up)
@@ -213,17 +213,17 @@ impl HistoryPair {
 
 #[cfg(test)]
 mod tests {
-    use bbs_lens::layout::history::Leg;
-
     use super::*;
 
     #[test]
     fn history_says_what_had_run_before_a_time() {
         let catalog = [1, 2, 3, 5, 9].into_iter().collect();
-        let entry = |direction, version, at_ns| HistoryEntry {
-            leg: Leg { version, direction },
-            at_ns,
+        let entry = |direction, version, at_ns| MigrationRan {
+            version,
+            direction,
+            name: String::new(),
             digest: String::new(),
+            at_ns,
         };
         let up = Direction::Up;
         let down = Direction::Down;

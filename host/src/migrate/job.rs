@@ -13,14 +13,16 @@ use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::layout::schema::{Layout, Table};
+use bbs_lens::transform::RunArguments;
 use bbs_lens::{Arguments, ComposeError, Lens, Residue};
 use bbs_units::{Place, RowsError, UnitBatch, WantedColumns};
 use bbs_work::log_sampling::LineLimit;
 use sha2::{Digest, Sha256};
+use uuid::Uuid;
 
-use super::plan::{self, Strategy, TablePlan, replaced};
+use super::plan::{self, Strategy, TablePlan, replaced, side_table};
 use super::state::{Phase, Underway};
-use super::{Context, MigrateError, RefusedUnits, Tuning, state};
+use super::{Context, MigrateError, RefusedUnits, Tuning, residue, state};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;
@@ -41,7 +43,7 @@ pub(super) struct Work {
     pub(super) refused_units: RefusedUnits,
     pub(super) server: ServerKind,
     pub(super) dialect: Dialect,
-    /// What ran on the database before.
+    /// The migrations that ran on the database before.
     pub(super) ran: MigrationSet,
     /// The layouts between its ends, and that of the target.
     pub(super) passed: Vec<Layout>,
@@ -51,7 +53,7 @@ pub(super) struct Work {
     pub(super) now_ns: i64,
     /// By group, the number of its units, once one of them was refused.
     pub(super) unit_counts: Vec<OnceCell<u64>>,
-    /// Of the units that go into quarantine.
+    /// The limit of log lines about units that go into quarantine.
     pub(super) quarantine_lines: LineLimit,
     /// Whether clients write while rows are copied.
     pub(super) is_online: bool,
@@ -75,8 +77,18 @@ impl Work {
         Ok(Self::through(context, way, lens, false))
     }
 
-    /// The same for a migration during which clients write: they may need any residue that the
-    /// other direction left.
+    /// A migration that gives back the residue which the database has.
+    pub(super) async fn restoring(
+        context: &Context,
+        tx: &mut Transaction,
+        way: Way<'_>,
+    ) -> Result<Self, MigrateError> {
+        let restorable = residue::restorable(tx, way).await?;
+        Ok(Self::new(context, way, restorable)?)
+    }
+
+    /// A migration during which clients write: they may need any residue that the other direction
+    /// left.
     pub(super) fn online(context: &Context, way: Way<'_>) -> Result<Self, ComposeError> {
         let lens = Lens::restoring(way, &context.migrations)?;
         Ok(Self::through(context, way, lens, true))
@@ -94,7 +106,7 @@ impl Work {
         for plan in &mut plans {
             plan.is_shared = is_online;
         }
-        let staged = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
+        let staged = plans.iter().filter(|plan| plan.is_copied());
         let staged = staged
             .map(|plan| (plan.table.name.clone(), plan.staged(to)))
             .collect();
@@ -159,17 +171,18 @@ impl Work {
         }
     }
 
+    /// The tables that are copied.
+    pub(super) fn copied_plans(&self) -> impl Iterator<Item = &TablePlan> {
+        self.plans.iter().filter(|plan| plan.is_copied())
+    }
+
     pub(super) fn copied(&self, table: &str) -> Option<&TablePlan> {
-        self.plans
-            .iter()
-            .find(|plan| plan.table.name == table && plan.strategy == Strategy::Copy)
+        self.copied_plans().find(|plan| plan.table.name == table)
     }
 
     /// The tables of a group that are copied.
     pub(super) fn copies_of(&self, group: usize) -> impl Iterator<Item = &TablePlan> {
-        self.plans
-            .iter()
-            .filter(move |plan| plan.group == group && plan.strategy == Strategy::Copy)
+        self.copied_plans().filter(move |plan| plan.group == group)
     }
 
     pub(super) fn has_copies(&self, group: usize) -> bool {
@@ -180,25 +193,17 @@ impl Work {
     /// a copy for everything that is read: then it finds what another program has written to the
     /// originals meanwhile.
     pub(super) fn compares_all_copies(&self) -> bool {
-        let mut copies = self
-            .plans
-            .iter()
-            .filter(|plan| plan.strategy == Strategy::Copy);
         let mut groups = 0..self.lens.groups.len();
-        copies.all(|plan| !plan.digests_all)
+        self.copied_plans().all(|plan| !plan.digests_all)
             && groups.all(|group| !self.visits_units(group) || self.has_copies(group))
     }
 
     /// Tables beside the real ones: unfinished copies, and originals that were replaced.
     pub(super) fn side_tables(&self) -> Vec<String> {
-        let copies = self
-            .plans
-            .iter()
-            .filter(|plan| plan.strategy == Strategy::Copy)
-            .map(|plan| plan.staged(self.to));
+        let copies = self.copied_plans().map(|plan| plan.staged(self.to));
         let originals = replaced(&self.lens, &self.plans)
             .into_iter()
-            .map(|table| format!("{table}__{}", self.from));
+            .map(|table| side_table(&table, self.from));
         copies.chain(originals).collect()
     }
 
@@ -249,11 +254,7 @@ impl Work {
             hash.update(format!("\n{} {}", step.manifest().version, step.digest()));
         }
         if self.server.is_in_cluster {
-            for plan in self
-                .plans
-                .iter()
-                .filter(|plan| plan.strategy == Strategy::Copy)
-            {
+            for plan in self.copied_plans() {
                 hash.update(format!("\n{}", plan.table.name));
             }
         }
@@ -268,6 +269,25 @@ impl Work {
     ) -> Result<Arguments, MigrateError> {
         let versions = self.lens.steps().map(|step| step.manifest().version);
         state::arguments(tx, versions, now_ns).await
+    }
+
+    /// The arguments of its steps as they were drawn; those of a step that has not run on this
+    /// database have the nil namespace. Reads only.
+    pub(super) async fn stored_arguments(
+        &self,
+        tx: &mut Transaction,
+        now_ns: i64,
+    ) -> Result<Arguments, MigrateError> {
+        let mut arguments = Arguments::new();
+        for version in self.lens.steps().map(|step| step.manifest().version) {
+            let stored = state::known_arguments(tx, version).await?;
+            let of_step = stored.unwrap_or(RunArguments {
+                started_at_ns: now_ns,
+                namespace: Uuid::nil(),
+            });
+            arguments.insert(version, of_step);
+        }
+        Ok(arguments)
     }
 }
 
@@ -349,7 +369,7 @@ fn wanted(lens: &Lens, plans: &[TablePlan]) -> Vec<WantedColumns> {
         .collect();
     for plan in plans
         .iter()
-        .filter(|plan| plan.strategy == Strategy::Copy && !plan.by_range())
+        .filter(|plan| plan.is_copied() && !plan.by_range())
     {
         for (table, column) in plan.unread_columns() {
             wanted[plan.group]

@@ -8,7 +8,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
 
 use super::look::check_ends;
-use super::plan::{self, Strategy, TablePlan, replaced};
+use super::plan::{self, Strategy, TablePlan, replaced, side_table};
 use super::{Context, HistoryPair, MigrateError, found, residue, state, statements};
 
 /// The steps of a migration that change the layout, in their order.
@@ -68,10 +68,7 @@ impl Target<'_> {
             Self::Elsewhere(dialect) => return Ok(TableOptions::new(*dialect)),
             Self::Here(tx, _) => tx,
         };
-        match plan
-            .replaces(lens)
-            .filter(|_| plan.strategy == Strategy::Copy)
-        {
+        match plan.replaces(lens).filter(|_| plan.is_copied()) {
             Some(replaced) => schema::options(tx, replaced, staged).await,
             None => schema::options_beside(tx, &plan.beside(lens)).await,
         }
@@ -137,7 +134,7 @@ pub async fn layout_sql(
                 step: LayoutStep::CleanUp,
                 statements: vec![schema::drop_table(
                     target.dialect(),
-                    &statements::aside(&name, from),
+                    &side_table(&name, from),
                 )],
                 table: Some(name),
             }),
@@ -155,7 +152,7 @@ async fn copies(
     let dialect = target.dialect();
     let mut created = Vec::new();
     let mut indexed = Vec::new();
-    for plan in plans.iter().filter(|plan| plan.strategy == Strategy::Copy) {
+    for plan in plans.iter().filter(|plan| plan.is_copied()) {
         let name = &plan.table.name;
         let staged = plan.staged(to);
         let options = target.options(lens, plan, &staged).await.about(name)?;
@@ -193,7 +190,7 @@ async fn cut_over(
     let mut belongings = Vec::new();
     if is_at_once {
         changes.extend(replaced(lens, plans).into_iter().map(|name| {
-            let aside = statements::aside(&name, from);
+            let aside = side_table(&name, from);
             let statements = schema::set_aside(dialect, &lens.source.tables[&name], &aside);
             LayoutChange {
                 step,
@@ -253,7 +250,7 @@ fn renames_at_once(
     to: DataVersion,
 ) -> LayoutChange {
     let is_there = |name: &str| {
-        let mut copies = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
+        let mut copies = plans.iter().filter(|plan| plan.is_copied());
         copies.any(|plan| plan.staged(to) == name) || lens.source.tables.contains_key(name)
     };
     let pairs = statements::renames(&lens.source, &lens.target, from, to, is_there);

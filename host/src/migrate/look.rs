@@ -1,5 +1,6 @@
-//! What a start decides before it writes anything, and why it is refused: the versions, the modules
-//! that ran, the way between the two versions, and what [`examine`] finds on it. Reads only.
+//! The decision of a start before it writes anything, and the reasons to refuse it: the versions,
+//! the modules that ran, the way between the two versions, and what [`examine`] finds on it. Reads
+//! only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,11 +12,9 @@ use bbs_lens::layout::migration_set::MigrationSet;
 use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
 use super::state::{self, Phase};
-use super::{
-    Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history, residue,
-};
+use super::{Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history};
 
-/// What a start with this intent may do.
+/// The decision of a start with this intent.
 ///
 /// # Errors
 /// An obstacle, or a database that cannot be read. Nothing was written.
@@ -78,8 +77,7 @@ pub(super) async fn reasons_between(
     }
     let histories = HistoryPair::here(context, tx).await?;
     let way = histories.way(from, to);
-    let restorable = residue::restorable(tx, way).await?;
-    let work = Work::new(context, way, restorable)?;
+    let work = Work::restoring(context, tx, way).await?;
     examine::examine(tx, &histories, &work).await
 }
 

@@ -1,5 +1,5 @@
-//! What a migration does to each table: nothing, a change in place, or a copy. A pure function of
-//! the lens; the steps that follow execute it.
+//! The plan of a migration for each table: nothing, a change in place, or a copy. A pure function
+//! of the lens; the steps that follow execute it.
 
 use std::collections::BTreeSet;
 
@@ -48,6 +48,10 @@ pub(super) struct TablePlan {
 }
 
 impl TablePlan {
+    pub(super) fn is_copied(&self) -> bool {
+        self.strategy == Strategy::Copy
+    }
+
     /// Whether rows go from table to table inside the database, with nothing computed.
     pub(super) fn by_range(&self) -> bool {
         !self.digests_all
@@ -102,7 +106,7 @@ impl TablePlan {
         })
     }
 
-    /// What has to be added to the table in place: columns, indexes to create, indexes to drop.
+    /// The additions to the table in place: columns, indexes to create, indexes to drop.
     pub(super) fn additions(
         &self,
         source: Option<&Table>,
@@ -173,10 +177,8 @@ impl TablePlan {
         lens: &Lens,
         to: DataVersion,
     ) -> Option<Replacement<'a>> {
-        let replaced = self.replaces(lens);
-        let replaced = replaced.filter(|_| self.strategy == Strategy::Copy)?;
         Some(Replacement {
-            replaced,
+            replaced: self.replaces(lens).filter(|_| self.is_copied())?,
             table: &self.table,
             staged: self.staged(to),
         })
@@ -195,21 +197,27 @@ impl TablePlan {
     /// and its own where the source has no such table. An empty database has its tables cleared
     /// otherwise.
     pub(super) fn new_names(&self, lens: &Lens, from: DataVersion, to: DataVersion) -> Vec<String> {
-        let is_copied = self.strategy == Strategy::Copy;
         let is_new = match self.strategy {
             Strategy::Copy => !lens.source.tables.contains_key(&self.table.name),
             Strategy::Create => true,
             Strategy::Untouched | Strategy::InPlace => false,
         };
-        let copy = is_copied.then(|| self.staged(to));
+        let copy = self.is_copied().then(|| self.staged(to));
         let own = (is_new && from > 0).then(|| self.table.name.clone());
         copy.into_iter().chain(own).collect()
     }
 
     /// The name of the copy until the cut-over.
     pub(super) fn staged(&self, to: DataVersion) -> String {
-        format!("{}__{to}", self.table.name)
+        side_table(&self.table.name, to)
     }
+}
+
+/// The name of a table beside the real one: until the cut-over that of its copy, with the version
+/// of the target; from then to its removal that of the replaced table, with the version of the
+/// source.
+pub(super) fn side_table(table: &str, version: DataVersion) -> String {
+    format!("{table}__{version}")
 }
 
 /// The plans of all tables of the target, by name.
@@ -400,7 +408,7 @@ fn integer(version: DataVersion) -> Literal {
 
 /// Source tables that are dropped or replaced at the cut-over.
 pub(super) fn replaced(lens: &Lens, plans: &[TablePlan]) -> BTreeSet<String> {
-    let copied = plans.iter().filter(|plan| plan.strategy == Strategy::Copy);
+    let copied = plans.iter().filter(|plan| plan.is_copied());
     let same_name = copied
         .map(|plan| &plan.table.name)
         .filter(|name| lens.source.tables.contains_key(*name));

@@ -8,7 +8,7 @@ use bbs_database::{StatementResult, Transaction};
 use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
-use super::plan::{Strategy, TablePlan};
+use super::plan::TablePlan;
 use super::state::{self, Phase};
 use super::{
     Context, Job, MigrateError, Work, changed_units, cut_over, fault, fresh, layout_history,
@@ -104,7 +104,7 @@ pub(super) async fn prepare(
         for name in plan.new_names(&job.lens, job.from, job.to) {
             statements.extend(make_way(&mut reader, &name).await?);
         }
-        if plan.strategy == Strategy::Copy {
+        if plan.is_copied() {
             let staged = plan.staged(job.to);
             let options = options(&mut reader, job, plan, &staged).await?;
             let indexes = indexes_of_empty(fence, plan);
@@ -116,11 +116,7 @@ pub(super) async fn prepare(
     drop(reader);
     change_schema(context, fence, &statements).await?;
     let mut tx = fence.begin().await?;
-    for plan in job
-        .plans
-        .iter()
-        .filter(|plan| plan.strategy == Strategy::Copy)
-    {
+    for plan in job.copied_plans() {
         let staged = plan.staged(job.to);
         let found = schema::read_back(&mut tx, &staged).await?;
         let indexes = indexes_of_empty(fence, plan).to_vec();

@@ -170,18 +170,10 @@ async fn record_versions(
         .distinct()
         .expr(Expr::col(Alias::new(RECORD_VERSION)))
         .from(Alias::new(table));
-    let rows = tx
-        .fetch(&query)
+    let versions: Vec<Option<i64>> = tx
+        .fetch_as(&query, |row| row.integer(0))
         .await
         .about(format_args!("{RECORD_VERSION} of {table}"))?;
-    let versions = rows
-        .iter()
-        .map(|row| row.integer(0))
-        .collect::<Result<Vec<_>, _>>()
-        .about(format_args!("{RECORD_VERSION} of {table}"))?;
-    Ok(versions
-        .into_iter()
-        .flatten()
-        .map(i64::unsigned_abs)
-        .collect())
+    let versions = versions.into_iter().flatten();
+    Ok(versions.map(i64::unsigned_abs).collect())
 }

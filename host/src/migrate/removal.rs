@@ -103,7 +103,7 @@ impl Pieces<'_> {
         let mut last = None;
         let mut sum = 0;
         for row in tx.fetch(&query).await? {
-            sum += row.integer_or_zero(1)?.unsigned_abs();
+            sum += row.unsigned(1)?;
             if last.is_some() && sum > MOST_BYTES {
                 break;
             }

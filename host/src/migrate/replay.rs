@@ -4,18 +4,16 @@
 use std::sync::Arc;
 
 use bbs_database::Transaction;
-use bbs_lens::Arguments;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
 use bbs_lens::layout::history::{directed_changes, name_before};
 use bbs_lens::layout::manifest::{Change, Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_units::{Passage, residue};
 use parking_lot::Mutex;
-use uuid::Uuid;
 
 use super::history_pair::HistoryPair;
 use super::quarantine::{self, QuarantineEntry};
-use super::{Context, MigrateError, Work, layout_history, state};
+use super::{Context, MigrateError, Work, layout_history};
 
 /// The result of a replay.
 #[derive(Debug)]
@@ -139,7 +137,7 @@ async fn try_unit(
     let passage = Passage {
         lens: &work.lens,
         groups: &groups,
-        arguments: &known_arguments(context, tx, &work).await?,
+        arguments: &work.stored_arguments(tx, context.now_ns).await?,
         keyring: &work.keyring,
         writes_to: Some(work.dialect),
     };
@@ -147,24 +145,6 @@ async fn try_unit(
     Ok(transformed
         .err()
         .map(|(_, fault)| quarantine::reason_of_unit(&fault)))
-}
-
-/// The arguments of the steps, which the migration has drawn before it began to copy.
-async fn known_arguments(
-    context: &Context,
-    tx: &mut Transaction,
-    work: &Work,
-) -> Result<Arguments, MigrateError> {
-    let mut arguments = Arguments::new();
-    for version in work.lens.steps().map(|step| step.manifest().version) {
-        let known = state::known_arguments(tx, version).await?;
-        let known = known.unwrap_or(RunArguments {
-            started_at_ns: context.now_ns,
-            namespace: Uuid::nil(),
-        });
-        arguments.insert(version, known);
-    }
-    Ok(arguments)
 }
 
 /// A migration that records its last input in one direction.

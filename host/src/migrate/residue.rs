@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bbs_database::{Row, SqlError, StatementResult, Transaction, signed};
+use bbs_database::{StatementResult, Transaction, signed};
 use bbs_files::digest::digest_of;
 use bbs_lens::LeftTable;
 use bbs_lens::layout::history::{Leg, Way};
@@ -31,20 +31,8 @@ pub(super) async fn present(
         .columns(["version", "table_name"])
         .from(RESIDUE)
         .cond_where(left_by(legs));
-    let read = |row: &Row| -> Result<_, SqlError> {
-        Ok((
-            row.integer_or_zero(0)?.unsigned_abs(),
-            row.text_or_empty(1)?.to_owned(),
-        ))
-    };
-    Ok(tx
-        .fetch(&query)
-        .await
-        .about(RESIDUE)?
-        .iter()
-        .map(read)
-        .collect::<Result<_, _>>()
-        .about(RESIDUE)?)
+    let found = tx.fetch_as(&query, |row| Ok((row.unsigned(0)?, row.owned_text(1)?)));
+    Ok(found.await.about(RESIDUE)?)
 }
 
 /// The residue that a migration gives back. None in a database that is begun anew: its residue
@@ -80,13 +68,8 @@ pub(super) async fn units_of(
     if let Some(after) = after {
         query.and_where(Expr::col("unit_digest").gt(digest_of(after.as_bytes())));
     }
-    let rows = tx.fetch(&query).await.about(RESIDUE)?;
-    let unit = |row: &Row| Ok(row.text_or_empty(1)?.to_owned());
-    Ok(rows
-        .iter()
-        .map(unit)
-        .collect::<Result<_, _>>()
-        .about(RESIDUE)?)
+    let units = tx.fetch_as(&query, |row| row.owned_text(1)).await;
+    Ok(units.about(RESIDUE)?)
 }
 
 /// The residue that no migration of a database can give back on which these ran: what they saved on

@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::own_tables::RUN;
-use super::state::exists;
+use super::state::{self, MigrationRan, exists};
 use super::{Context, MigrateError};
 
 /// The most characters of a host's name and of a release that are stored.
@@ -73,18 +73,6 @@ pub struct MigrationRun {
     pub host: String,
     /// The release of that host.
     pub release: String,
-}
-
-/// A migration of the catalog that ran here, up or down.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct MigrationRan {
-    pub version: DataVersion,
-    pub direction: String,
-    pub name: String,
-    /// The sha256 of its module.
-    pub digest: String,
-    /// The start of the run that completed it, in nanoseconds since 1970.
-    pub at_ns: i64,
 }
 
 /// Records that a migration begins. One between the same versions that has not ended goes on
@@ -179,13 +167,8 @@ pub(super) async fn last_led_down_to(
     let Some(row) = tx.fetch_optional(select).await.about(RUN)? else {
         return Ok(false);
     };
-    let read = |at: usize| {
-        row.integer(at)
-            .map(|number| number.unwrap_or_default().unsigned_abs())
-            .about(RUN)
-    };
-    let from = read(0)?;
-    let to = read(1)?;
+    let from = row.unsigned(0).about(RUN)?;
+    let to = row.unsigned(1).about(RUN)?;
     Ok(to == version && Direction::between(from, to) == Direction::Down)
 }
 
@@ -219,19 +202,13 @@ pub async fn runs(context: &Context) -> Result<Vec<MigrationRun>, MigrateError> 
     let select = sql(
         "SELECT run, from_version, to_version, state, began_at_ns, ended_at_ns, host, release_name FROM bbs_migration_run ORDER BY run",
     );
-    let rows = reader.fetch(select).await.about(RUN)?;
-    Ok(rows.iter().map(read).collect::<Result<_, _>>().about(RUN)?)
+    Ok(reader.fetch_as(select, read).await.about(RUN)?)
 }
 
 fn read(row: &Row) -> Result<MigrationRun, SqlError> {
-    let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-    let version = |at: usize| {
-        row.integer(at)
-            .map(|number| number.unwrap_or_default().unsigned_abs())
-    };
-    let from = version(1)?;
-    let to = version(2)?;
-    let state = text(3)?;
+    let from = row.unsigned(1)?;
+    let to = row.unsigned(2)?;
+    let state = row.text_or_empty(3)?;
     Ok(MigrationRun {
         number: row.integer_or_zero(0)?,
         from,
@@ -244,8 +221,8 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
             .unwrap_or(RunState::Replaced),
         began_at_ns: row.integer_or_zero(4)?,
         ended_at_ns: row.integer(5)?,
-        host: text(6)?,
-        release: text(7)?,
+        host: row.owned_text(6)?,
+        release: row.owned_text(7)?,
     })
 }
 
@@ -255,30 +232,5 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
 /// # Errors
 /// The database cannot be read.
 pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, MigrateError> {
-    const TABLE: &str = "bbs_history";
-    let mut reader = context.database.read().await?;
-    if !exists(&mut reader, TABLE).await? {
-        return Ok(Vec::new());
-    }
-    let rows = reader.fetch(sql(
-        "SELECT version, direction, name, digest, ran_at_ns FROM bbs_history ORDER BY seq",
-    ));
-    let rows = rows.await.about(TABLE)?;
-    let ran = |row: &Row| -> Result<_, SqlError> {
-        let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
-        let version = row.integer_or_zero(0)?.unsigned_abs();
-        let at_ns = row.integer_or_zero(4)?;
-        Ok(MigrationRan {
-            version,
-            direction: text(1)?,
-            name: text(2)?,
-            digest: text(3)?,
-            at_ns,
-        })
-    };
-    Ok(rows
-        .iter()
-        .map(ran)
-        .collect::<Result<_, _>>()
-        .about(TABLE)?)
+    state::history(&mut context.database.read().await?).await
 }

@@ -4,9 +4,8 @@
 use std::collections::BTreeMap;
 
 use bbs_database::schema::{self, exists as table_exists};
-use bbs_database::{Row, SqlError, StatementResult, Transaction, signed, sql, upsert};
+use bbs_database::{SqlError, StatementResult, Transaction, signed, sql, upsert};
 use bbs_lens::Arguments;
-use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::transform::RunArguments;
@@ -98,7 +97,7 @@ pub(super) struct Underway {
     pub from: DataVersion,
     pub to: DataVersion,
     pub going_down: bool,
-    /// Of the modules and versions: a copy made by other modules is not resumed.
+    /// The fingerprint of the modules and versions: a copy made by other modules is not resumed.
     pub fingerprint: String,
     /// The fencing token of the host that worked on it last.
     pub token: i64,
@@ -152,7 +151,7 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
     change_schema(context, fence, &statements).await
 }
 
-/// What the database says of its version.
+/// The version according to the database.
 pub(super) async fn version_row(tx: &mut Transaction) -> Result<Option<VersionRow>, MigrateError> {
     let version = configuration(tx, VERSION).await?;
     let row = version
@@ -180,7 +179,7 @@ async fn configuration(
     let Some(row) = row.about(TABLE)? else {
         return Ok(None);
     };
-    Ok(Some(row.text_or_empty(0).about(TABLE)?.to_owned()))
+    Ok(Some(row.owned_text(0).about(TABLE)?))
 }
 
 pub(super) async fn count(tx: &mut Transaction, table: &str) -> Result<i64, MigrateError> {
@@ -223,21 +222,16 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     let Some(row) = tx.fetch_optional(select).await.about(TABLE)? else {
         return Ok(None);
     };
-    let version = |at: usize| {
-        row.integer(at)
-            .map(|number| number.unwrap_or_default().unsigned_abs())
-    };
-    let text = |at: usize| row.text(at).map(|text| text.unwrap_or_default().to_owned());
     let read = || -> Result<_, SqlError> {
         let underway = Underway {
-            from: version(0)?,
-            to: version(1)?,
+            from: row.unsigned(0)?,
+            to: row.unsigned(1)?,
             going_down: row.flag(2)?.unwrap_or_default(),
-            fingerprint: text(3)?,
+            fingerprint: row.owned_text(3)?,
             token: row.integer_or_zero(4)?,
             phase: Phase::Begun,
         };
-        Ok((underway, text(5)?))
+        Ok((underway, row.owned_text(5)?))
     };
     let (underway, phase) = read().about(TABLE)?;
     let phase = Phase::ALL
@@ -331,7 +325,7 @@ pub(super) async fn cursor(
 const COPIED: i64 = -1;
 
 /// Whether all units were copied, but for those that clients have changed since.
-pub(super) async fn is_copied(context: &Context) -> Result<bool, MigrateError> {
+pub(super) async fn has_copied_all(context: &Context) -> Result<bool, MigrateError> {
     let mut reader = context.database.read().await?;
     let select = sql("SELECT last_key FROM bbs_copy WHERE group_number = ?").bind(COPIED);
     let row = reader.fetch_optional(select).await.about("bbs_copy")?;
@@ -405,18 +399,9 @@ pub(super) async fn side_tables(tx: &mut Transaction) -> Result<Vec<String>, Mig
     if !exists(tx, SIDE_TABLES).await? {
         return Ok(Vec::new());
     }
-    let rows = tx
-        .fetch(sql(
-            "SELECT table_name FROM bbs_side_table ORDER BY table_name",
-        ))
-        .await;
-    let name = |row: &Row| Ok(row.text_or_empty(0)?.to_owned());
-    Ok(rows
-        .about(SIDE_TABLES)?
-        .iter()
-        .map(name)
-        .collect::<Result<_, _>>()
-        .about(SIDE_TABLES)?)
+    let select = sql("SELECT table_name FROM bbs_side_table ORDER BY table_name");
+    let names = tx.fetch_as(select, |row| row.owned_text(0)).await;
+    Ok(names.about(SIDE_TABLES)?)
 }
 
 /// The last run of each version that is applied: the digest of its module.
@@ -424,10 +409,10 @@ pub(super) async fn applied(
     tx: &mut Transaction,
 ) -> Result<BTreeMap<DataVersion, String>, MigrateError> {
     let mut applied = BTreeMap::new();
-    for HistoryEntry { leg, digest, .. } in history(tx).await? {
-        match leg.direction {
-            Direction::Down => drop(applied.remove(&leg.version)),
-            Direction::Up => drop(applied.insert(leg.version, digest)),
+    for ran in history(tx).await? {
+        match ran.direction {
+            Direction::Down => drop(applied.remove(&ran.version)),
+            Direction::Up => drop(applied.insert(ran.version, ran.digest)),
         }
     }
     Ok(applied)
@@ -440,16 +425,9 @@ pub(super) async fn recorded_migrations(
     if !exists(tx, APPLIED).await? {
         return Ok(MigrationSet::default());
     }
-    let rows = tx
-        .fetch(sql("SELECT version FROM bbs_applied_version"))
-        .await
-        .about(APPLIED)?;
-    let version = |row: &Row| Ok(row.integer_or_zero(0)?.unsigned_abs());
-    Ok(rows
-        .iter()
-        .map(version)
-        .collect::<Result<_, _>>()
-        .about(APPLIED)?)
+    let select = sql("SELECT version FROM bbs_applied_version");
+    let versions = tx.fetch_as(select, |row| row.unsigned(0)).await;
+    Ok(versions.about(APPLIED)?)
 }
 
 /// Records the migrations that have run on the database from now on.
@@ -481,42 +459,40 @@ pub(super) struct Ran<'a> {
     pub arguments: &'a RunArguments,
 }
 
-/// A migration that ran, in which direction and when, with the digest of its module.
-pub(super) struct HistoryEntry {
-    pub leg: Leg,
-    pub at_ns: i64,
+/// A migration of the catalog that ran here, up or down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct MigrationRan {
+    pub version: DataVersion,
+    pub direction: Direction,
+    pub name: String,
+    /// The sha256 of its module.
     pub digest: String,
+    /// The start of the run that completed it, in nanoseconds since 1970.
+    pub at_ns: i64,
 }
 
 /// The history, oldest first.
-pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<HistoryEntry>, MigrateError> {
+pub(super) async fn history(tx: &mut Transaction) -> Result<Vec<MigrationRan>, MigrateError> {
     if !exists(tx, "bbs_history").await? {
         return Ok(Vec::new());
     }
-    let rows = tx
-        .fetch(sql(
-            "SELECT version, direction, ran_at_ns, digest FROM bbs_history ORDER BY seq",
-        ))
-        .await;
-    let read = |row: &Row| -> Result<_, SqlError> {
-        let direction = if row.text(1)? == Some("down") {
+    let select =
+        sql("SELECT version, direction, name, digest, ran_at_ns FROM bbs_history ORDER BY seq");
+    let ran = tx.fetch_as(select, |row| {
+        let direction = if row.text_or_empty(1)? == "down" {
             Direction::Down
         } else {
             Direction::Up
         };
-        let version = row.integer_or_zero(0)?.unsigned_abs();
-        Ok(HistoryEntry {
-            leg: Leg { version, direction },
-            at_ns: row.integer_or_zero(2)?,
-            digest: row.text_or_empty(3)?.to_owned(),
+        Ok(MigrationRan {
+            version: row.unsigned(0)?,
+            direction,
+            name: row.owned_text(2)?,
+            digest: row.owned_text(3)?,
+            at_ns: row.integer_or_zero(4)?,
         })
-    };
-    Ok(rows
-        .about("bbs_history")?
-        .iter()
-        .map(read)
-        .collect::<Result<_, _>>()
-        .about("bbs_history")?)
+    });
+    Ok(ran.await.about("bbs_history")?)
 }
 
 /// The number of the last entry of the history; 0 if it is empty.
@@ -605,7 +581,7 @@ pub(super) async fn known_arguments(
         .bind(signed(version));
     let found = tx.fetch_optional(select).await.about(RUN_ARGUMENTS)?;
     let Some(row) = found else { return Ok(None) };
-    let namespace = row.text_or_empty(1).about(RUN_ARGUMENTS)?.to_owned();
+    let namespace = row.owned_text(1).about(RUN_ARGUMENTS)?;
     let namespace =
         Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
     let started_at_ns = row.integer_or_zero(0).about(RUN_ARGUMENTS)?;

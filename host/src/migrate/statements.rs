@@ -8,12 +8,7 @@ use bbs_lens::Lens;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Layout};
 
-use super::plan::TablePlan;
-
-/// The name of a replaced table from the cut-over to its removal.
-pub(super) fn aside(table: &str, from: DataVersion) -> String {
-    format!("{table}__{from}")
-}
+use super::plan::{TablePlan, side_table};
 
 /// The statements that create an empty copy, with those of its indexes that are made before it is
 /// filled.
@@ -113,10 +108,10 @@ pub(super) fn renames(
 ) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for table in target.tables.keys() {
-        let staged = format!("{table}__{to}");
+        let staged = side_table(table, to);
         if is_there(&staged) {
             if is_there(table) {
-                pairs.push((table.clone(), aside(table, from)));
+                pairs.push((table.clone(), side_table(table, from)));
             }
             pairs.push((staged, table.clone()));
         }
@@ -127,7 +122,7 @@ pub(super) fn renames(
         .filter(|table| !target.tables.contains_key(*table));
     pairs.extend(
         gone.filter(|table| is_there(table))
-            .map(|table| (table.clone(), aside(table, from))),
+            .map(|table| (table.clone(), side_table(table, from))),
     );
     pairs
 }

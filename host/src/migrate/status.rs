@@ -17,7 +17,6 @@ use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
 use super::{
     Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history, quarantine,
-    residue,
 };
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
@@ -28,7 +27,7 @@ pub struct Status {
     pub found: Found,
     /// The newest version of the catalog.
     pub newest: DataVersion,
-    /// What a start would do.
+    /// The decision of a start.
     pub decision: Decision,
     /// Why such a start would end before it writes anything, if it would.
     pub refused: Option<String>,
@@ -36,7 +35,7 @@ pub struct Status {
     pub rollback_refused: Option<String>,
     /// Migrations that have not run here, oldest first.
     pub pending: Vec<PlannedMigration>,
-    /// Those of them that the catalog has inserted below others that ran.
+    /// Pending migrations that the catalog has inserted below others that ran.
     pub inserted: Vec<DataVersion>,
     /// The phase of a migration that has begun.
     pub underway: Option<Phase>,
@@ -90,7 +89,7 @@ pub struct Plan {
     /// In the order in which they run. Where the catalog has inserted some, the way goes down to
     /// the last migration below them and up again, in memory.
     pub migrations: Vec<PlannedMigration>,
-    /// Those that run for the first time below others that ran.
+    /// Migrations that run for the first time below others that ran.
     pub inserted: Vec<DataVersion>,
     pub tables: Vec<TableChange>,
     /// Whether every migration of the plan is reversible.
@@ -234,12 +233,9 @@ async fn copied(context: &Context) -> Result<Option<PartialRun>, MigrateError> {
         return Ok(None);
     }
     let way = histories.way(from, to);
-    let restorable = residue::restorable(&mut reader, way).await?;
+    let offline = Work::restoring(context, &mut reader, way).await?;
     drop(reader);
-    let works = [
-        Work::new(context, way, restorable)?,
-        Work::online(context, way)?,
-    ];
+    let works = [offline, Work::online(context, way)?];
     match works.iter().find(|work| work.fingerprint() == fingerprint) {
         Some(work) => partial_run::counted(context, work).await.map(Some),
         None => Ok(None),
@@ -260,7 +256,7 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
     Ok(counted)
 }
 
-/// What migrating to a version would do.
+/// The plan of a migration to a version.
 ///
 /// # Errors
 /// The migrations do not lead from the database's version to the other one, or the database fails.
@@ -276,8 +272,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let way = histories.way(from, to);
     // The examining transaction reads nothing more after a statement that the server has refused.
     let mut reader = context.database.read().await?;
-    let restorable = residue::restorable(&mut reader, way).await?;
-    let work = Work::new(context, way, restorable)?;
+    let work = Work::restoring(context, &mut reader, way).await?;
     let tables = table_changes(&mut reader, &work).await?;
     let copied = tables
         .iter()
@@ -331,7 +326,7 @@ async fn table_changes(
                     .cloned(),
             );
         }
-        let copied = plan.strategy == Strategy::Copy;
+        let copied = plan.is_copied();
         let (added, ..) = plan.additions(work.lens.source.tables.get(&plan.table.name));
         let rewrites = schema::rewrites_to_add(work.server, &added);
         tables.push(TableChange {

@@ -62,7 +62,7 @@ async fn copy_beside_clients(
     job: &Arc<Job>,
     budget: &Arc<UnitBudget>,
 ) -> Result<(), MigrateError> {
-    if !state::is_copied(context).await? {
+    if !state::has_copied_all(context).await? {
         copy::copy(context, fence, job, budget).await?;
         let mut tx = fence.begin().await?;
         state::record_copied(&mut tx).await?;

@@ -23,7 +23,7 @@ pub(super) struct ReadBatch {
 }
 
 impl ReadBatch {
-    /// Of more than one unit.
+    /// The halves of a batch of more than one unit.
     pub(super) fn halves(&self, job: &Job) -> [Self; 2] {
         bbs_units::halves(&job.lens.source, &self.rows, &self.left).map(|(rows, left)| Self {
             rows,
@@ -33,10 +33,10 @@ impl ReadBatch {
     }
 }
 
-/// The same batch at the target.
+/// A batch at the target.
 #[derive(Debug, Default)]
 pub(super) struct TransformedBatch {
-    /// Those that were transformed.
+    /// The units that were transformed.
     pub units: Vec<UnitKey>,
     /// The units that are not in it, since they cannot be transformed.
     pub refused: Vec<RefusedUnit>,

@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use super::catch_up::{self, Meanwhile};
 use super::changed_units;
 use super::checksum::{self, Checksum, written};
-use super::plan::{Strategy, TablePlan};
+use super::plan::TablePlan;
 use super::{Context, Job, MigrateError, copy, partial_run, quarantine, state};
 use crate::lock::fence::Fence;
 
@@ -40,14 +40,14 @@ pub(super) async fn verify(
     }
     let mut reader = context.database.read().await?;
     let mut total = 0;
-    for plan in copies(job) {
+    for plan in job.copied_plans() {
         total += written(&mut reader, plan).await?.rows;
     }
     drop(reader);
     context
         .progress
         .enter("verify", job.describe(), Some(Counted::Rows.total(total)));
-    for plan in copies(job) {
+    for plan in job.copied_plans() {
         // A transaction each, begun when it is needed: servers end one that is idle.
         let (mut tx, changed) = snapshot(context, fence, job, plan).await?;
         counts_agree(&mut tx, job, plan, &changed).await?;
@@ -69,12 +69,6 @@ pub(super) async fn verify(
         }
     }
     Ok(())
-}
-
-fn copies(job: &Job) -> impl Iterator<Item = &TablePlan> {
-    job.plans
-        .iter()
-        .filter(|plan| plan.strategy == Strategy::Copy)
 }
 
 /// A snapshot of the database, and the units of a table that clients have changed and that are not

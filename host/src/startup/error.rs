@@ -9,6 +9,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_modules::catalog::CatalogError;
 use bbs_modules::releases::{Release, ReleaseError};
 use bbs_modules::sandbox::SandboxError;
+use bbs_work::joined;
 
 use crate::api;
 use crate::clients::ClientsError;
@@ -46,7 +47,10 @@ pub enum StartupError {
     Sandbox(#[from] SandboxError),
     #[error("the folders of modules that the configuration names cannot be used")]
     Folders(#[from] ModuleFoldersError),
-    #[error("the modules in {} cannot be used", .folders.iter().map(|folder| folder.display().to_string()).collect::<Vec<_>>().join(", "))]
+    #[error(
+        "the modules in {} cannot be used",
+        joined(.folders.iter().map(|folder| folder.display()))
+    )]
     Catalog {
         folders: Vec<PathBuf>,
         source: CatalogError,

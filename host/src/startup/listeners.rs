@@ -3,7 +3,7 @@
 
 use super::open_files::OpenFiles;
 use super::{Prepared, StartupError, bind};
-use crate::clients::Clients;
+use crate::clients::{Clients, ClientsError};
 use crate::config::{ClientTls, Config};
 use crate::http::{self, AccessLog, Health, Port};
 use crate::logs::LevelHandle;
@@ -28,7 +28,7 @@ impl Front {
                 .as_deref()
                 .map(AccessLog::open)
                 .transpose()?,
-            clients: Self::clients(config)?,
+            clients: Self::clients(config).map_err(|mut faults| faults.remove(0))?,
         })
     }
 
@@ -41,33 +41,18 @@ impl Front {
             .transpose()?)
     }
 
-    pub(super) fn clients(config: &Config) -> Result<Clients, StartupError> {
-        let identity = Self::identity(config);
-        Ok(Clients::new(
-            &config.clients,
-            config.lock.locket.as_ref(),
-            identity.as_ref(),
-        )?)
-    }
-
-    /// Why [`clients`](Self::clients) fails; one fault of each client.
-    pub(super) fn faults_of_clients(config: &Config) -> Vec<StartupError> {
-        let identity = Self::identity(config);
-        let faults = Clients::faults(
-            &config.clients,
-            config.lock.locket.as_ref(),
-            identity.as_ref(),
-        );
-        faults.into_iter().map(StartupError::from).collect()
-    }
-
-    /// Receivers of callbacks see the certificate that the API's clients see.
-    fn identity(config: &Config) -> Option<ClientTls> {
-        config.listeners.tls.as_ref().map(|tls| ClientTls {
+    pub(super) fn clients(config: &Config) -> Result<Clients, Vec<ClientsError>> {
+        // Receivers of callbacks see the certificate that the API's clients see.
+        let identity = config.listeners.tls.as_ref().map(|tls| ClientTls {
             cert_file: tls.cert_file.clone(),
             key_file: tls.key_file.clone(),
             ca_file: tls.ca_file.clone(),
-        })
+        });
+        Clients::new(
+            &config.clients,
+            config.lock.locket.as_ref(),
+            identity.as_ref(),
+        )
     }
 }
 

@@ -29,7 +29,7 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
         // The client of callbacks uses the same ones.
         config.listeners.tls = None;
     }
-    let clients = Front::faults_of_clients(&config);
+    let clients = Front::clients(&config).err().unwrap_or_default();
     let database = Database::check_place(&config.database)
         .err()
         .map(StartupError::from);
@@ -42,7 +42,7 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
     let of_start = keyring
         .into_iter()
         .chain(certificates)
-        .chain(clients)
+        .chain(clients.into_iter().map(StartupError::from))
         .chain(database)
         .chain(modules);
     of_keys

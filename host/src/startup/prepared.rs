@@ -364,31 +364,16 @@ impl Prepared {
     }
 
     fn tuning(&self) -> Tuning {
+        let config = &self.config.migration;
         let default = Tuning::default();
-        let refused_units = match self.config.migration.on_unreadable {
-            OnUnreadable::Stop => RefusedUnits::Stop,
-            OnUnreadable::Quarantine => RefusedUnits::Quarantine,
-        };
-        let batch_time = self
-            .config
-            .migration
-            .batch_time
-            .unwrap_or(default.batch_time);
-        let lock_timeout = self
-            .config
-            .migration
-            .lock_timeout
-            .unwrap_or(default.lock_timeout);
-        let quarantine_limit = self
-            .config
-            .migration
-            .quarantine_limit
-            .unwrap_or(default.quarantine_limit);
         Tuning {
-            batch_time,
-            refused_units,
-            quarantine_limit,
-            lock_timeout,
+            batch_time: config.batch_time.unwrap_or(default.batch_time),
+            refused_units: match config.on_unreadable {
+                OnUnreadable::Stop => RefusedUnits::Stop,
+                OnUnreadable::Quarantine => RefusedUnits::Quarantine,
+            },
+            quarantine_limit: config.quarantine_limit.unwrap_or(default.quarantine_limit),
+            lock_timeout: config.lock_timeout.unwrap_or(default.lock_timeout),
             ..default
         }
     }

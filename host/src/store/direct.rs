@@ -192,14 +192,12 @@ pub(super) async fn next_keys(
         most: most.into(),
         is_measured: true,
     };
-    let rows = tx.fetch(&select_units(sources, page, dialect)).await;
-    let key = |row: &Row| {
+    let select = select_units(sources, page, dialect);
+    let keys = tx.fetch_as(&select, |row| {
         let key = row.bytes(0)?.unwrap_or_default().to_vec();
-        Ok((key, row.integer_or_zero(1)?.unsigned_abs()))
-    };
-    let rows = rows.map_err(failed(what))?;
-    let keys: Result<_, SqlError> = rows.iter().map(key).collect();
-    keys.map_err(failed(what))
+        Ok((key, row.unsigned(1)?))
+    });
+    keys.await.map_err(failed(what))
 }
 
 /// The rows of a page after a key, and its last key unless the page is the last. The rows are

@@ -107,7 +107,7 @@ impl UnitBatch {
         }
     }
 
-    /// The same units without a row.
+    /// A batch of its units without a row.
     #[must_use]
     pub fn emptied(&self, layout: &Layout) -> Self {
         let none = |(name, rows): (&String, &TableRows)| {

@@ -40,7 +40,7 @@ pub(super) struct UnitIndex<'a> {
 }
 
 impl<'a> UnitIndex<'a> {
-    /// Of units that are distinct for the database.
+    /// An index of units that are distinct for the database.
     pub(super) fn new(units: &'a [UnitKey], dialect: Dialect) -> Self {
         let exact = units
             .iter()
@@ -154,7 +154,7 @@ pub async fn places_among(
     Ok(found.iter().filter_map(place).collect())
 }
 
-/// Those of some units of which a table has rows, as the rows spell their keys.
+/// The units among some of which a table has rows, as the rows spell their keys.
 ///
 /// # Errors
 /// The database fails, or a key is NULL.

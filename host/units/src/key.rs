@@ -100,9 +100,10 @@ impl UnitKey {
         }
     }
 
-    /// The same for any two keys of ASCII text that a collation may treat as equal: collations
-    /// ignore case, accents, widths and much else, but distinguish ASCII digits, of which guids
-    /// have many. None if a text is not ASCII, which a collation may treat as equal to any other.
+    /// The class of keys that a collation may treat as equal to this one, if it is of ASCII text:
+    /// collations ignore case, accents, widths and much else, but distinguish ASCII digits, of
+    /// which guids have many. None if a text is not ASCII, which a collation may treat as equal to
+    /// any other.
     pub fn collation_class(&self) -> Option<Self> {
         let class = |part: &KeyPart| match part {
             KeyPart::Integer(_) => Some(part.clone()),
@@ -276,7 +277,7 @@ impl UnitKey {
     }
 }
 
-/// The same for any two ASCII texts that a collation may treat as equal: the digits alone.
+/// The class of ASCII texts that a collation may treat as equal to this one: the digits alone.
 pub fn collation_class(text: &[u8]) -> Vec<u8> {
     text.iter().copied().filter(u8::is_ascii_digit).collect()
 }

@@ -115,7 +115,7 @@ impl Place {
         self
     }
 
-    /// The same layout in tables with other names, such as those that a migration fills.
+    /// Its layout in tables with other names, such as those that a migration fills.
     #[must_use]
     pub fn named(mut self, names: BTreeMap<String, String>) -> Self {
         self.names = names;

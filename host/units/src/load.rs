@@ -35,7 +35,7 @@ impl ByteLimits {
     };
 }
 
-/// What is loaded of each unit so far, over all tables.
+/// The bytes that are loaded of each unit so far, over all tables.
 #[derive(Clone)]
 struct Budget<'a> {
     limits: ByteLimits,
@@ -93,7 +93,7 @@ pub struct LoadedRange {
     pub oversized: Option<(UnitKey, RowsError)>,
     /// The last unit that was loaded, or the one above its limit.
     pub last: UnitKey,
-    /// What was loaded, in bytes.
+    /// The bytes of the units that were loaded.
     pub bytes: u64,
 }
 

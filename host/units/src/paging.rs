@@ -17,7 +17,7 @@ pub struct Bounds {
     pub bytes: u64,
 }
 
-/// What is read of the next units.
+/// The parts of the next units that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// Their keys.
@@ -57,8 +57,7 @@ pub async fn next_units(
     let mut rows = tx.stream(&query);
     while let Some(row) = rows.try_next().await.map_err(failed(&first.name))? {
         if let Measure::Bytes { most } = measure {
-            let bytes = row.integer(key.len()).map_err(failed(&first.name))?;
-            let bytes = bytes.unwrap_or_default().unsigned_abs();
+            let bytes = row.unsigned(key.len()).map_err(failed(&first.name))?;
             if !bounds.units.is_empty() && bounds.bytes.saturating_add(bytes) > most {
                 break;
             }

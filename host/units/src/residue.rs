@@ -1,6 +1,6 @@
-//! What steps would lose of units, in `bbs_residue`: entries found by the name of their unit and
-//! sealed with the active key. Owns their form in the table, and loading and replacing them for
-//! some units; which entries a migration needs, and when they are removed, is decided in `migrate`.
+//! The residue of units, in `bbs_residue`: entries found by the name of their unit and sealed with
+//! the active key. Owns their form in the table, and loading and replacing them for some units;
+//! which entries a migration needs, and when they are removed, is decided in `migrate`.
 
 use std::collections::{BTreeSet, HashMap};
 

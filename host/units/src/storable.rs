@@ -1,4 +1,4 @@
-//! What the database would refuse of transformed rows, found before they are written: a NUL
+//! Flaws for which the database would refuse transformed rows, found before they are written: a NUL
 //! character, a text that is longer than its column, a key twice. Owns the rules and the names of
 //! the unit, the module and the column in the error; types and NULLs were checked when the module
 //! returned its result.

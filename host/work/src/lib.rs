@@ -9,3 +9,11 @@ pub mod pauses;
 pub mod printable;
 pub mod progress;
 pub mod throttle;
+
+use std::fmt::Display;
+
+/// The texts of some values, separated by commas, for messages.
+pub fn joined(values: impl IntoIterator<Item = impl Display>) -> String {
+    let texts: Vec<_> = values.into_iter().map(|value| value.to_string()).collect();
+    texts.join(", ")
+}

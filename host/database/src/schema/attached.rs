@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use bbs_lens::layout::schema::Table;
 
-use crate::{Dialect, Row, SqlError, Transaction};
+use crate::{Dialect, SqlError, Transaction};
 
 /// The use of a name where a table is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,9 +172,4 @@ pub async fn missing_rights(tx: &mut Transaction, table: &str) -> Result<Vec<Str
         Dialect::Sqlite | Dialect::Mysql => Ok(Vec::new()),
         Dialect::Postgres => postgres::missing_rights(tx, table).await,
     }
-}
-
-/// A text of a catalog; empty for NULL.
-fn text(row: &Row, at: usize) -> Result<String, SqlError> {
-    Ok(row.text_or_empty(at)?.to_owned())
 }

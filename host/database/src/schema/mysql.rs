@@ -94,7 +94,7 @@ pub(super) async fn read(
             }
         });
         let special = special(row.text_or_empty(4)?, row.flag(6)? == Some(true));
-        let name = row.text_or_empty(0)?.to_owned();
+        let name = row.owned_text(0)?;
         columns.push(PhysicalColumn {
             name,
             kind,

@@ -125,7 +125,7 @@ pub(super) async fn read(
     }
     let mut names = BTreeMap::new();
     for row in tx.fetch(of_list(TABLES, "?", tables)).await? {
-        let name = row.text_or_empty(1)?.to_owned();
+        let name = row.owned_text(1)?;
         names.insert(row.integer_or_zero(0)?, name);
     }
     if names.is_empty() {
@@ -138,7 +138,7 @@ pub(super) async fn read(
         let default = row
             .text(3)?
             .and_then(|default| canonical_default(&kind, default));
-        let name = row.text_or_empty(0)?.to_owned();
+        let name = row.owned_text(0)?;
         let special = row.text(4)?.map(str::to_owned);
         let table = found.entry(row.integer_or_zero(5)?);
         table.or_default().columns.push(PhysicalColumn {

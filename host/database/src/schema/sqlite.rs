@@ -33,7 +33,7 @@ pub(super) async fn read(
     let mut columns = Vec::with_capacity(rows.len());
     let mut key = Vec::new();
     for row in &rows {
-        let name = row.text_or_empty(0)?.to_owned();
+        let name = row.owned_text(0)?;
         let place = row.integer_or_zero(4)?;
         if place > 0 {
             key.push((place, name.clone()));

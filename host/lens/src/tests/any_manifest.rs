@@ -183,7 +183,7 @@ impl Choice {
     }
 }
 
-/// What a manifest is made of.
+/// The parts of a generated manifest.
 type ManifestParts = (
     Vec<(u8, Choice)>,
     Option<Choice>,

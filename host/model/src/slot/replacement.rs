@@ -76,8 +76,8 @@ impl Slot {
             return ReplacementPhase::Empty;
         };
         let is_kept = evacuating.is_some_and(|evacuating| !evacuating.is_old(current));
-        // What had replaced the container: its cell may have been asked to stop it already, which
-        // cannot be undone.
+        // This row had replaced the container: its cell may have been asked to stop it already,
+        // which cannot be undone.
         if is_kept && row.is_old(current) && !row.is_up(now_ns) {
             return ReplacementPhase::Reverting;
         }

@@ -114,7 +114,7 @@ fn gap_and_wrong_end_are_rejected() {
 
 #[test]
 fn versions_from_one_major_version_below_the_newest_one_are_served() {
-    let served = |chain: TranslatorChain| names(chain.served());
+    let served = |chain: TranslatorChain| joined(chain.served());
     assert_eq!(served(chain()), "0.9, 0.10, 1.1, 1.2");
     assert_eq!(
         served(TranslatorChain::new(Vec::new()).unwrap()),
@@ -140,7 +140,7 @@ fn side_shape_is_served_by_its_version_alone() {
     ];
     let mut chain = TranslatorChain::new(translators).unwrap();
     assert_eq!(
-        names(chain.served()),
+        joined(chain.served()),
         "0.9, 1.0, 1.1, 1.2, 1.0-acme, 1.1-other, 1.2-new"
     );
     let at = |chain: &TranslatorChain, at: &str, path: &str| {
@@ -185,7 +185,7 @@ fn side_shape_is_served_by_its_version_alone() {
         "no side shape"
     );
     chain.pin("1.0").unwrap();
-    assert_eq!(names(chain.served()), "0.9, 1.0, 1.0-acme");
+    assert_eq!(joined(chain.served()), "0.9, 1.0, 1.0-acme");
     let lost = vec![step("1.0-acme", "1.0", &[], &[])];
     assert!(matches!(
         TranslatorChain::new(lost),
@@ -248,7 +248,7 @@ fn event_stream_is_made_of_the_streams_of_newer_versions() {
 fn pin_lowers_the_newest_version_and_must_be_a_served_version() {
     let mut pinned = chain();
     pinned.pin("0.10").unwrap();
-    assert_eq!(names(pinned.served()), "0.9, 0.10");
+    assert_eq!(joined(pinned.served()), "0.9, 0.10");
     for absent in ["0.8", "0.11", "1.0", "1.3"] {
         let error = chain().pin(absent).unwrap_err();
         assert!(

@@ -35,7 +35,7 @@ struct DesiredByCells {
 pub(super) struct SimulatedCells {
     client: Client,
     cells: u16,
-    /// What runs on the cells, by instance guid.
+    /// The instances that run on the cells, by their guids.
     running: BTreeMap<Vec<u8>, String>,
     updates: SeenUpdates,
 }

@@ -9,11 +9,7 @@ use crate::cli::output::push_line as line;
 use crate::keys::{KeysStatus, Rotated};
 
 fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
-    labels
-        .into_iter()
-        .map(printable::line)
-        .collect::<Vec<_>>()
-        .join(", ")
+    bbs_work::joined(labels.into_iter().map(printable::line))
 }
 
 pub(super) fn status(status: &KeysStatus, survey: &Rotated, database: &str) -> String {

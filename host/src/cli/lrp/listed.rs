@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_client::{json, methods, models};
+use bbs_work::joined;
 
 use super::super::bbs::{CalledBbs, explained, printable};
 use super::super::output::{details, table};
@@ -109,7 +110,6 @@ fn text_of(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
         previous if previous.is_empty() => previous,
         previous => format!("from the definition {previous}"),
     };
-    let ports: Vec<_> = lrp.ports.iter().map(ToString::to_string).collect();
     let limits = format!("{} MB of memory, {} MB of disk", lrp.memory_mb, lrp.disk_mb);
     let mut lines = vec![
         ("Process guid", printable(&lrp.process_guid)),
@@ -130,7 +130,7 @@ fn text_of(lrp: &models::DesiredLrp, rows: &[models::ActualLrp]) -> String {
             lrp.monitor.as_ref().map(action).unwrap_or_default(),
         ),
         ("Limits", limits),
-        ("Ports", ports.join(", ")),
+        ("Ports", joined(&lrp.ports)),
     ];
     let routes = lrp.routes.iter().flat_map(|routes| &routes.routes);
     lines.extend(routes.map(|route| {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_work::joined;
 use bbs_work::progress::SERVING;
 
 use super::super::output::push_line as line;
@@ -145,16 +146,15 @@ fn not_run(out: &mut String, status: &Status) {
         migrations(out, &status.pending);
     }
     if !status.inserted.is_empty() {
-        let inserted: Vec<_> = status.inserted.iter().map(ToString::to_string).collect();
         line!(
             out,
             "\nInserted   {} below others that ran: a migration to a version that is new here takes them in",
-            inserted.join(", ")
+            joined(&status.inserted)
         );
     }
 }
 
-/// That a pin holds nothing back, if the database is below it.
+/// The note that a pin holds nothing back, if the database is below it.
 fn above(pin: DataVersion, found: &Found) -> &'static str {
     match found {
         Found::Versioned { current, .. } if *current < pin => "; a start migrates up to it",

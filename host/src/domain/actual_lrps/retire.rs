@@ -105,12 +105,7 @@ where
 {
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
-    let cell = service
-        .clients()
-        .cells
-        .find(&row.cell_id)
-        .await
-        .map_err(DomainError::Cells)?;
+    let cell = service.clients().cells.find(&row.cell_id).await?;
     let lock = service.lock_key(slot.0).await?;
     if !is_due.await? {
         return Ok(());
@@ -139,13 +134,7 @@ async fn stop_once(
 ) -> Result<Attempt, DomainError> {
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
-    let Some(cell) = service
-        .clients()
-        .cells
-        .find(&row.cell_id)
-        .await
-        .map_err(DomainError::Cells)?
-    else {
+    let Some(cell) = service.clients().cells.find(&row.cell_id).await? else {
         change_slot(service, slot, Cause::Other, trace_id, |slot, _| {
             slot.remove(Some(&instance))
         })

@@ -98,7 +98,7 @@ async fn page(
     let mut page = Page::begin(service.store(), after.clone(), PAGE_UNITS).await?;
     let range = page.range();
     let listed = page.reader().wanted(&range).await?;
-    let mut wanted = page.records(listed);
+    let mut wanted = page.records(listed, |wanted| &wanted.process_guid);
     // Orphaned instances may outnumber the desired LRPs, so an unbounded page is ended by their
     // keys.
     if page.is_unbounded()

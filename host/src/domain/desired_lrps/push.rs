@@ -28,20 +28,13 @@ pub(super) fn spawn(
     update: &DesiredLrpUpdate,
     trace_id: &TraceId,
 ) {
-    let ContainerUpdate {
-        hostnames,
-        metric_tags,
-    } = changed_values(before, after, update);
-    if hostnames.is_none() && metric_tags.is_none() {
+    let values = changed_values(before, after, update);
+    if values.hostnames.is_none() && values.metric_tags.is_none() {
         return;
     }
     let service = service.clone();
     let trace_id = trace_id.clone();
     let process_guid = after.scheduling.process_guid.clone();
-    let values = ContainerUpdate {
-        hostnames,
-        metric_tags,
-    };
     tokio::spawn(async move {
         if let Err(fault) = update_containers(&service, &process_guid, &values, &trace_id).await {
             let process_guid = String::from_utf8_lossy(&process_guid);
@@ -118,34 +111,36 @@ async fn update_container(
     values: &ContainerUpdate,
     trace_id: &TraceId,
 ) {
-    let update = InstanceUpdate {
-        internal_routes: values.hostnames.clone(),
-        metric_tags: values
-            .metric_tags
-            .as_ref()
-            .map(|tags| resolved_tags(tags, row)),
-    };
-    let updated = match service.clients().cells.find(&row.cell_id).await {
-        Ok(Some(cell)) => {
-            let key = row.key();
-            let instance = row.instance_key();
-            let updated = service
-                .clients()
-                .reps
-                .update(&cell, &key, &instance, &update, trace_id)
-                .await;
-            updated.map_err(DomainError::Client)
-        }
-        // Convergence handles the instances of a cell that is gone.
-        Ok(None) => return,
-        Err(fault) => Err(DomainError::Cells(fault)),
-    };
-    if let Err(fault) = updated {
+    if let Err(fault) = send_to_cell(service, row, values, trace_id).await {
         let process_guid = String::from_utf8_lossy(&row.process_guid);
         tracing::warn!(
             %process_guid, row.index, reason = %with_causes(&fault), "a container was not updated"
         );
     }
+}
+
+async fn send_to_cell(
+    service: &Service,
+    row: &ActualLrp,
+    values: &ContainerUpdate,
+    trace_id: &TraceId,
+) -> Result<(), DomainError> {
+    let clients = service.clients();
+    // Convergence handles the instances of a cell that is gone.
+    let Some(cell) = clients.cells.find(&row.cell_id).await? else {
+        return Ok(());
+    };
+    let tags = values.metric_tags.as_ref();
+    let update = InstanceUpdate {
+        internal_routes: values.hostnames.clone(),
+        metric_tags: tags.map(|tags| resolved_tags(tags, row)),
+    };
+    let key = row.key();
+    let instance = row.instance_key();
+    Ok(clients
+        .reps
+        .update(&cell, &key, &instance, &update, trace_id)
+        .await?)
 }
 
 fn has_container(row: &ActualLrp) -> bool {

@@ -5,7 +5,7 @@
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, State};
 use bbs_model::change::Cause;
-use bbs_model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo};
+use bbs_model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo, volume_drivers};
 use bbs_model::lrp_update::UpdateRecord;
 use uuid::Uuid;
 
@@ -92,9 +92,9 @@ async fn change_definition(
         return Ok(());
     };
     service.publish_desired_lrp(Some(before), Some(after.clone()), trace_id);
-    let begun = announce_all(service, switched, trace_id);
+    let announced = announce_all(service, switched, trace_id);
     drop(lock);
-    finish(service, &after, begun, trace_id).await;
+    finish(service, &after, announced, trace_id).await;
     Ok(())
 }
 
@@ -160,12 +160,7 @@ pub(in crate::domain) async fn to_switch_to(
     if wanted.id.is_empty() {
         wanted.id = Uuid::new_v4().to_string().into();
     }
-    wanted.volume_drivers = wanted
-        .run_info
-        .volume_mounts
-        .iter()
-        .map(|mount| mount.driver.clone())
-        .collect();
+    wanted.volume_drivers = volume_drivers(&wanted.run_info.volume_mounts);
     wanted.run_info.created_at = writer.now_ns();
     wanted
         .run_info
@@ -260,26 +255,16 @@ async fn adapt(
     Ok(switched)
 }
 
-/// Work that remains once the events of a switch are published.
-#[derive(Debug)]
-pub(in crate::domain) struct Begun {
-    waiting: Vec<i32>,
-    given_up: Vec<ActualLrp>,
-}
-
-/// Publishes the changes of the instances. The caller holds the key lock.
+/// Publishes the changes of the instances, and returns the switch without them. The caller holds
+/// the key lock.
 pub(in crate::domain) fn announce_all(
     service: &Service,
-    switched: Switched,
+    mut switched: Switched,
     trace_id: &TraceId,
-) -> Begun {
-    let Switched {
-        changed,
-        waiting,
-        given_up,
-    } = switched;
+) -> Switched {
+    let changed = std::mem::take(&mut switched.changed);
     announce(service, changed, Cause::Other, trace_id);
-    Begun { waiting, given_up }
+    switched
 }
 
 /// Requests cells for the instances that wait, and begins to replace the others. The caller does
@@ -287,13 +272,14 @@ pub(in crate::domain) fn announce_all(
 pub(in crate::domain) async fn finish(
     service: &Service,
     after: &DesiredLrp,
-    begun: Begun,
+    announced: Switched,
     trace_id: &TraceId,
 ) {
-    let Begun {
+    let Switched {
         mut waiting,
         given_up,
-    } = begun;
+        ..
+    } = announced;
     service
         .update_hints()
         .begin(service, &after.scheduling.process_guid);

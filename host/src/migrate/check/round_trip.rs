@@ -31,7 +31,7 @@ pub(super) struct RoundTrip {
 pub(super) struct Loss {
     /// The unit's place in the batch.
     pub(super) unit: usize,
-    /// The same for all units with this problem.
+    /// The text that all units with this problem share.
     pub(super) reason: String,
     /// Specific to this unit, without a value of it.
     pub(super) detail: Option<String>,
@@ -43,7 +43,7 @@ pub(super) struct Taken {
     pub(super) losses: Vec<Loss>,
     /// The places of the units that the first step can transform.
     pub(super) units: Vec<usize>,
-    /// Those units at its target.
+    /// The transformed units, at the target of the first step.
     pub(super) target: UnitBatch,
     /// The number of rows that the first step removed.
     pub(super) removed: u64,

@@ -15,9 +15,9 @@ use crate::migrate::{Context, Job, MigrateError};
 /// Which units of a group are copied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pass {
-    /// Those that have rows in the tables of the group, in the order of their keys.
+    /// Units that have rows in the tables of the group, in the order of their keys.
     Stored,
-    /// Those that have no row there and of which the other direction saved rows of dropped tables,
+    /// Units that have no row there and of which the other direction saved rows of dropped tables,
     /// in the order of the digests of their names.
     ResidueOnly,
 }

@@ -19,7 +19,7 @@ use crate::migrate::{MigrateError, layout_history};
 const CASES: u32 = 48;
 const APPS: usize = 4;
 
-/// What a generated migration does.
+/// The change of a generated migration.
 #[derive(Debug, Clone, Copy)]
 enum Kind {
     AddColumn,
@@ -260,7 +260,7 @@ async fn world_with(catalog: &[Arc<dyn Transform>], to: DataVersion) -> TestEngi
     world
 }
 
-/// What clients write to columns and tables that a migration above `above` has added and that every
+/// Writes of clients to columns and tables that a migration above `above` has added and that every
 /// later layout has. Only these have the same meaning before and after an insertion; `of_apps` says
 /// whether those of apps have.
 async fn edit(

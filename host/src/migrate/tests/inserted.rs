@@ -61,7 +61,7 @@ async fn ran_from_the_start(to: DataVersion) -> TestEngine {
     world
 }
 
-/// What clients write into columns that migrations above the inserted ones have added or renamed.
+/// Writes of clients into columns that migrations above the inserted ones have added or renamed.
 async fn edit(world: &TestEngine) {
     world
         .execute("UPDATE fixed_lrps SET strategy = 3 WHERE guid = 'app-00002'")
@@ -356,7 +356,7 @@ fn turn_around(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome,
     })
 }
 
-/// What migration 3 cannot express on its way down belongs to the rows that it returns.
+/// The residue of migration 3 on its way down belongs to the rows that it returns.
 #[tokio::test]
 async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
     let mut world = ran_without(2, 3).await;

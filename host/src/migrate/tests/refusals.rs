@@ -1,4 +1,4 @@
-//! What a migration refuses: each by name, and with nothing changed.
+//! Refusals of a migration: each by name, and with nothing changed.
 
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
 use bbs_lens::layout::manifest::{Access, Direction};

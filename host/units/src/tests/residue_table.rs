@@ -9,7 +9,7 @@ use super::*;
 
 const ROWS: &str = "SELECT unit || ' ' || table_name || ' ' || version || ' ' || direction FROM bbs_residue ORDER BY 1";
 
-/// Of a step up.
+/// An entry of a step up.
 fn entry(unit: usize, version: DataVersion, table: &str, bytes: &[u8]) -> ResidueEntry {
     let value = ResidueValue {
         row_key: vec![1, 2],

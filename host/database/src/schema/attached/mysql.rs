@@ -1,9 +1,7 @@
 //! MariaDB and MySQL: views, privileges and publications of changes name a table, so they follow
 //! whatever has its name. What hangs on the table itself is in the information schema.
 
-use std::collections::BTreeMap;
-
-use super::{AttachedObject, Relation, TableOptions, text};
+use super::{AttachedObject, Relation, TableOptions};
 use crate::schema::mysql::{identifier, text_literal};
 use crate::{SqlError, Transaction, sql};
 
@@ -46,9 +44,9 @@ pub(super) async fn relation(
     let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
         return Ok(None);
     };
-    let kind = text(&row, 0)?;
-    let engine = text(&row, 1)?;
-    let options = text(&row, 2)?;
+    let kind = row.owned_text(0)?;
+    let engine = row.owned_text(1)?;
+    let options = row.owned_text(2)?;
     let remedy = |change: &str| Some(format!("ALTER TABLE {} {change}", identifier(name)));
     let other = |kind: &str, remedy| Relation {
         kind: kind.to_owned(),
@@ -79,15 +77,15 @@ pub(super) async fn attached(
 ) -> Result<Vec<AttachedObject>, SqlError> {
     let mut objects = Vec::new();
     for row in tx.fetch(sql(TRIGGERS).bind(table)).await? {
-        let name = text(&row, 0)?;
+        let name = row.owned_text(0)?;
         objects.push(AttachedObject::new(
             format!("trigger {name}"),
             format!("DROP TRIGGER {}", identifier(&name)),
         ));
     }
     for row in tx.fetch(sql(CONSTRAINTS).bind(table)).await? {
-        let kind = text(&row, 0)?;
-        let name = text(&row, 1)?;
+        let kind = row.owned_text(0)?;
+        let name = row.owned_text(1)?;
         // MySQL 5.7 removes a foreign key in no other way.
         let removed = if kind == "FOREIGN KEY" {
             "FOREIGN KEY"
@@ -105,11 +103,11 @@ pub(super) async fn attached(
         ));
     }
     for row in tx.fetch(sql(REFERENCES).bind(table)).await? {
-        let name = text(&row, 0)?;
-        let referrer = text(&row, 2)?;
+        let name = row.owned_text(0)?;
+        let referrer = row.owned_text(2)?;
         let removal = format!(
             "ALTER TABLE {}.{} DROP FOREIGN KEY {}",
-            identifier(&text(&row, 1)?),
+            identifier(row.text_or_empty(1)?),
             identifier(&referrer),
             identifier(&name)
         );
@@ -127,16 +125,16 @@ pub(super) async fn collation(
     table: &str,
 ) -> Result<Option<String>, SqlError> {
     let row = tx.fetch_optional(sql(COLLATION).bind(table)).await?;
-    row.as_ref().map(|row| text(row, 0)).transpose()
+    row.map(|row| row.owned_text(0)).transpose()
 }
 
 pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOptions, SqlError> {
     let Some(row) = tx.fetch_optional(sql(OPTIONS).bind(table)).await? else {
         return Ok(TableOptions::default());
     };
-    let options = text(&row, 0)?;
-    let collation = text(&row, 1)?;
-    let comment = text(&row, 2)?;
+    let options = row.owned_text(0)?;
+    let collation = row.owned_text(1)?;
+    let comment = row.owned_text(2)?;
     let row_format = if options.to_lowercase().contains("row_format") {
         ""
     } else {
@@ -146,14 +144,12 @@ pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOp
     if !comment.is_empty() {
         of_table += &format!(" COMMENT={}", text_literal(&comment));
     }
-    let comments = tx.fetch(sql(COLUMN_COMMENTS).bind(table)).await?;
-    let comments = comments
-        .iter()
-        .map(|row| Ok((text(row, 0)?, text(row, 1)?)));
-    let column_comments = comments.collect::<Result<BTreeMap<_, _>, SqlError>>()?;
+    let comments = tx.fetch_as(sql(COLUMN_COMMENTS).bind(table), |row| {
+        Ok((row.owned_text(0)?, row.owned_text(1)?))
+    });
     Ok(TableOptions {
         of_table,
-        column_comments,
+        column_comments: comments.await?,
         ..TableOptions::default()
     })
 }

@@ -1,7 +1,7 @@
 //! PostgreSQL: what depends on a table is in `pg_depend`, whatever its kind, so that a kind that a
 //! newer server brings is found as well. The queries are in files of their own.
 
-use super::{AttachedObject, Relation, Replacement, TableOptions, text};
+use super::{AttachedObject, Relation, Replacement, TableOptions};
 use crate::schema::names::key_name;
 use crate::{SqlError, Transaction, sql};
 
@@ -18,7 +18,7 @@ pub(super) async fn relation(
     let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
         return Ok(None);
     };
-    let kind = text(&row, 0)?;
+    let kind = row.owned_text(0)?;
     Ok(Some(Relation {
         is_plain_table: kind == "a table",
         kind,
@@ -30,18 +30,14 @@ pub(super) async fn attached(
     tx: &mut Transaction,
     table: &str,
 ) -> Result<Vec<AttachedObject>, SqlError> {
-    tx.fetch(sql(ATTACHED).bind(table))
-        .await?
-        .iter()
-        .map(|row| {
-            let blocks_widening = row.flag(2)? == Some(true);
-            Ok(AttachedObject {
-                description: text(row, 0)?,
-                removal: text(row, 1)?,
-                blocks_widening,
-            })
+    let objects = tx.fetch_as(sql(ATTACHED).bind(table), |row| {
+        Ok(AttachedObject {
+            description: row.owned_text(0)?,
+            removal: row.owned_text(1)?,
+            blocks_widening: row.flag(2)? == Some(true),
         })
-        .collect()
+    });
+    objects.await
 }
 
 pub(super) async fn options(
@@ -49,13 +45,9 @@ pub(super) async fn options(
     table: &str,
     staged: &str,
 ) -> Result<TableOptions, SqlError> {
-    let rows = tx.fetch(sql(OPTIONS).bind(table).bind(staged)).await?;
-    let once_created = rows
-        .iter()
-        .map(|row| text(row, 0))
-        .collect::<Result<_, _>>()?;
+    let options = sql(OPTIONS).bind(table).bind(staged);
     Ok(TableOptions {
-        once_created,
+        once_created: tx.fetch_as(options, |row| row.owned_text(0)).await?,
         ..TableOptions::default()
     })
 }
@@ -84,7 +76,7 @@ pub(super) async fn belongings(
         if row.text(1)?.is_none_or(|index| {
             index == key_name(&table.name) || table.indexes.iter().any(|known| known.name == index)
         }) {
-            statements.push(text(&row, 0)?);
+            statements.push(row.owned_text(0)?);
         }
     }
     Ok(statements)
@@ -94,9 +86,6 @@ pub(super) async fn missing_rights(
     tx: &mut Transaction,
     table: &str,
 ) -> Result<Vec<String>, SqlError> {
-    tx.fetch(sql(MISSING_RIGHTS).bind(table))
-        .await?
-        .iter()
-        .map(|row| text(row, 0))
-        .collect()
+    let rights = sql(MISSING_RIGHTS).bind(table);
+    tx.fetch_as(rights, |row| row.owned_text(0)).await
 }

@@ -1,7 +1,7 @@
 //! SQLite: what a table has beyond its columns is in the text of its definition. A renamed table
 //! takes its triggers along, and views that name it.
 
-use super::{AttachedObject, Relation, text};
+use super::{AttachedObject, Relation};
 use crate::schema::postgres::identifier;
 use crate::{SqlError, Transaction, sql};
 
@@ -54,15 +54,15 @@ pub(super) async fn attached(
 ) -> Result<Vec<AttachedObject>, SqlError> {
     let mut objects = Vec::new();
     for row in tx.fetch(sql(DEPENDENT)).await? {
-        if words(&text(&row, 2)?).contains(&table.to_uppercase()) {
-            let kind = text(&row, 0)?;
-            let name = text(&row, 1)?;
+        if words(row.text_or_empty(2)?).contains(&table.to_uppercase()) {
+            let kind = row.owned_text(0)?;
+            let name = row.owned_text(1)?;
             let removal = format!("DROP {} {}", kind.to_uppercase(), identifier(&name));
             objects.push(AttachedObject::new(format!("{kind} {name}"), removal));
         }
     }
     for row in tx.fetch(sql(REFERRERS).bind(table)).await? {
-        let name = text(&row, 0)?;
+        let name = row.owned_text(0)?;
         let removal = format!("DROP TABLE {}", identifier(&name));
         objects.push(AttachedObject::new(
             format!("foreign key of table {name}"),
@@ -70,7 +70,7 @@ pub(super) async fn attached(
         ));
     }
     let definition = tx.fetch_optional(sql(DEFINITION).bind(table)).await?;
-    let definition = definition.map(|row| text(&row, 0)).transpose()?;
+    let definition = definition.map(|row| row.owned_text(0)).transpose()?;
     let definition = words(&definition.unwrap_or_default());
     for (word, property) in PROPERTIES {
         if definition.iter().any(|found| found == word) {

@@ -1,4 +1,4 @@
-//! What a simulated cell does next for an instance or a task: pure functions of its record.
+//! The next step of a simulated cell for an instance or a task: pure functions of its record.
 
 use bbs_proto::models as proto;
 
