@@ -93,10 +93,9 @@ async fn measure(kind: Kind, rows: usize) {
     let keyring = Some(keys("key-2026"));
     let server = Arc::new(
         Server::start(Options {
-            kind,
             with_fixture: true,
             keyring,
-            ..Options::default()
+            ..Options::on(kind)
         })
         .await,
     );

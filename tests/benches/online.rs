@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use bbs::testing::migrate::Tuning;
 use harness::database::Kind;
+use harness::fixture::UNSPLIT_TAGS;
 use harness::host::Installation;
 use harness::load::across::migration;
 use harness::load::calls::Caller;
@@ -32,9 +33,6 @@ use harness::modules;
 use harness::stored::Stored;
 use subject::{BenchCatalog, BenchServer, Subject, kinds};
 use tokio::sync::watch;
-
-/// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
-const FROM: u64 = 1_698_182_853;
 
 /// The result of one run, for the summary.
 struct RunResult {
@@ -115,7 +113,7 @@ async fn run(
     let mut stored = Stored::open(&installation.database, catalog.base.clone()).await;
     stored.context.tuning = Tuning::default();
     stored
-        .down(FROM)
+        .down(UNSPLIT_TAGS)
         .await
         .expect("the migrations are reversible");
     stored.context.database.close().await;

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use bbs_proto::prost::Message;
 use serde_json::{Map, Value, json};
 
 use super::certificates::{Authority, Pair, VALID, client_builder};
@@ -13,6 +14,7 @@ use super::database::{Kind, TestDatabase};
 use super::host::Host;
 use super::locket::Locket;
 use super::modules;
+use super::output::text;
 use super::ports::free_address;
 
 /// The host's cache of compiled modules, in its folder of caches.
@@ -198,10 +200,17 @@ impl Deployment {
             .await
             .expect("no panic");
         let output = output.expect("the executable starts");
-        let text = [output.stdout, output.stderr]
-            .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-            .concat();
-        (output.status.code(), text)
+        (output.status.code(), text(&output))
+    }
+
+    /// [`call`] of a host with [`Self::client`].
+    pub async fn call<A: Message + Default>(
+        &self,
+        host: &Host,
+        path: &str,
+        request: &impl Message,
+    ) -> A {
+        call(&self.client(), host.address, path, request).await
     }
 
     /// A client with a certificate that the host accepts, without connection reuse.
@@ -237,6 +246,21 @@ impl Deployment {
     fn builder(&self, pair: Option<&Pair>) -> reqwest::ClientBuilder {
         client_builder(&self.authority, pair)
     }
+}
+
+/// Makes a call such as `tasks/desire.r2`, and returns its answer.
+pub async fn call<A: Message + Default>(
+    client: &reqwest::Client,
+    address: SocketAddr,
+    path: &str,
+    request: &impl Message,
+) -> A {
+    let call = client
+        .post(format!("https://{address}/v1/{path}"))
+        .body(request.encode_to_vec());
+    let answer = call.send().await.expect("the host answers");
+    let body = answer.bytes().await.expect("a whole answer");
+    A::decode(body).unwrap_or_else(|fault| panic!("{path}: {fault}"))
 }
 
 pub(super) fn link(from: &Path, to: &Path) {

@@ -14,6 +14,14 @@ use serde_json::{Map, Value};
 use super::database::{Kind, TestDatabase, execute, texts};
 
 pub const VERSION: u64 = 1_722_634_733;
+/// The oldest version that rows can be migrated down to: with plain routes, without presences, and
+/// with metric tags in `run_info` only. The migration up from it rewrites every row.
+pub const OLDEST: u64 = 1_471_030_898;
+/// The version before `split_metric_tags`, which decrypts, splits and re-encrypts every desired
+/// LRP.
+pub const UNSPLIT_TAGS: u64 = 1_698_182_853;
+/// The newest of Diego's versions.
+pub const DIEGOS_NEWEST: u64 = 1_772_581_987;
 pub const TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "domains", "tasks"];
 
 fn folder() -> PathBuf {

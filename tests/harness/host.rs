@@ -13,6 +13,8 @@ use bbs_proto::prost::Message;
 use serde_json::{Value, json};
 
 use super::database::{Kind, TestDatabase};
+use super::fixture;
+use super::output::text;
 
 /// Far above what any wait here takes: reached only by a hang.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -31,6 +33,13 @@ impl Installation {
     /// An installation with the modules of `modules_dir`, an empty database and the fixture's key.
     pub fn new(modules_dir: &Path, kind: Kind) -> Self {
         Self::on(TestDatabase::new(kind), modules_dir)
+    }
+
+    /// [`Self::new`] with the fixture, a database that Diego's BBS wrote and no host has opened.
+    pub async fn of_diego(modules_dir: &Path, kind: Kind) -> Self {
+        let installation = Self::new(modules_dir, kind);
+        fixture::write_to(&installation.database).await;
+        installation
     }
 
     /// [`Self::new`] with a database that may have content.
@@ -113,22 +122,37 @@ impl Installation {
     #[track_caller]
     pub fn succeed(&self, arguments: &[&str]) -> String {
         let output = self.run(arguments);
-        let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
         assert!(
             output.status.success(),
-            "bbs {arguments:?}: {}{}",
-            text(&output.stdout),
-            text(&output.stderr)
+            "bbs {arguments:?}: {}",
+            text(&output)
         );
-        text(&output.stdout)
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Runs a command that must fail and returns both streams of its output.
+    #[track_caller]
+    pub fn fail(&self, arguments: &[&str]) -> String {
+        let output = self.run(arguments);
+        let text = text(&output);
+        assert!(
+            !output.status.success(),
+            "bbs {arguments:?} should have failed: {text}"
+        );
+        text
+    }
+
+    /// The result of `migrate status --json`.
+    #[track_caller]
+    pub fn status(&self) -> Value {
+        let status = self.succeed(&["migrate", "status", "--json"]);
+        serde_json::from_str(&status).expect("the status is JSON")
     }
 
     /// The data version of the database.
     #[track_caller]
     pub fn data_version(&self) -> u64 {
-        let status = self.succeed(&["migrate", "status", "--json"]);
-        let status: Value = serde_json::from_str(&status).expect("the status is JSON");
-        status["found"]["versioned"]["current"]
+        self.status()["found"]["versioned"]["current"]
             .as_u64()
             .expect("the database has a version")
     }
@@ -296,6 +320,11 @@ impl Host {
         assert_eq!(answer.status().as_u16(), 200, "{path}");
         let body = answer.bytes().await.expect("a body");
         A::decode(body).unwrap_or_else(|fault| panic!("{path}: {fault}"))
+    }
+
+    /// Asserts that the host serves: it answers a ping with 200.
+    pub async fn ping(&self) {
+        self.call::<()>("/v1/ping", &()).await;
     }
 
     /// Sends `TERM` and waits until the host has ended. Prints its last lines if it fails.

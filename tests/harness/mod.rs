@@ -27,6 +27,7 @@ pub mod mysql;
 pub mod neighbours;
 pub mod on_each;
 pub mod once;
+pub mod output;
 pub mod packages;
 pub mod pgbouncer;
 pub mod ports;

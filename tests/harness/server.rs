@@ -29,6 +29,8 @@ use bbs_proto::prost::Message;
 use super::database::{Kind, TestDatabase, execute, texts};
 use super::fixture;
 use super::layouts::{self, Layout as TestLayout, Prepared};
+use super::modules::translators;
+use super::neighbours::Neighbours;
 use super::stored::Stored;
 
 /// The record version that new records are written with.
@@ -108,22 +110,47 @@ impl Reply {
     }
 }
 
+impl Options {
+    /// The default server on this database.
+    pub fn on(kind: Kind) -> Self {
+        Self {
+            kind,
+            ..Self::default()
+        }
+    }
+}
+
 impl Server {
     pub async fn empty(kind: Kind) -> Self {
-        Self::start(Options {
-            kind,
-            ..Options::default()
-        })
-        .await
+        Self::start(Options::on(kind)).await
     }
 
     pub async fn with_fixture(kind: Kind) -> Self {
         Self::start(Options {
-            kind,
             with_fixture: true,
-            ..Options::default()
+            ..Options::on(kind)
         })
         .await
+    }
+
+    /// A server with the translators of the default catalog.
+    pub async fn with_translators(kind: Kind) -> Self {
+        Self::start(Options {
+            translators: translators(),
+            ..Options::on(kind)
+        })
+        .await
+    }
+
+    /// A server that calls stubs of the other components, and the stubs.
+    pub async fn with_neighbours(kind: Kind) -> (Self, Neighbours) {
+        let neighbours = Neighbours::start();
+        let server = Self::start(Options {
+            clients: neighbours.clients(),
+            ..Options::on(kind)
+        })
+        .await;
+        (server, neighbours)
     }
 
     pub async fn start(options: Options) -> Self {

@@ -20,7 +20,8 @@ use bbs_proto::models as proto;
 
 use crate::harness::server::Server;
 
-fn run_action() -> proto::Action {
+/// The smallest action that validation accepts.
+pub(crate) fn run_action() -> proto::Action {
     let run = proto::RunAction {
         path: b"/bin/app".to_vec(),
         user: b"vcap".to_vec(),

@@ -116,8 +116,7 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
             .unwrap()
             .success()
     );
-    let status = installation.succeed(&["migrate", "status", "--json"]);
-    let status: Value = serde_json::from_str(&status).unwrap();
+    let status = installation.status();
     assert_eq!(
         status["found"]["versioned"]["current"], 1_772_581_987,
         "{status}"

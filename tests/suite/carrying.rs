@@ -8,12 +8,13 @@ mod registry;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use bbs::testing::modules::catalog::Catalog;
 
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::modules::{authors_target, modules, sandbox};
+use crate::harness::output::{errors, succeeded};
 
 /// A temporary folder with a copy of the default modules in `modules`, where commands run.
 struct Site(tempfile::TempDir);
@@ -68,7 +69,7 @@ impl Site {
     fn refused_command(&self, mut command: Command, words: &[&str]) {
         let before = files_below(self.0.path());
         let output = command.output().unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
+        let errors = errors(&output);
         assert!(!output.status.success(), "{command:?} succeeded");
         for word in words {
             assert!(errors.contains(word), "{word:?} is not in {errors}");
@@ -96,16 +97,6 @@ impl Site {
         );
         Catalog::load(&self.path(folder), &sandbox()).unwrap();
     }
-}
-
-#[track_caller]
-fn succeeded(output: Output) -> String {
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
 }
 
 /// The files of a folder, by name.

@@ -8,7 +8,7 @@ mod mistakes;
 mod task;
 
 use std::collections::BTreeSet;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use bbs::testing::progress::Counted;
 use bbs_client::models::error::Type;
@@ -23,6 +23,7 @@ use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
+use crate::harness::output::{errors, succeeded};
 use crate::harness::ports::free_address;
 use crate::harness::server::{Options as ServerOptions, Server};
 
@@ -36,20 +37,10 @@ fn command(url: &str, arguments: &[&str]) -> Command {
     command
 }
 
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 /// Runs a command that has to succeed, and returns its standard output.
 #[track_caller]
 fn succeed(url: &str, arguments: &[&str]) -> String {
-    let output = command(url, arguments).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{arguments:?}: {}",
-        errors(&output)
-    );
-    String::from_utf8(output.stdout).unwrap()
+    succeeded(command(url, arguments).output().unwrap())
 }
 
 /// [`succeed`] with the result as JSON.

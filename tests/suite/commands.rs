@@ -7,25 +7,17 @@ mod layout_sql;
 use serde_json::{Value, json};
 
 use crate::harness::database::{Kind, dump, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{DIEGOS_NEWEST, OLDEST, VERSION};
 use crate::harness::host::Installation;
-use crate::harness::{modules, terminal};
-
-const NEWEST: u64 = 1_795_000_010;
-/// A version from which the migration up rewrites every row.
-const OLDEST: u64 = 1_471_030_898;
-
-async fn diegos(kind: Kind) -> Installation {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
-    installation
-}
+use crate::harness::layouts::NEWEST;
+use crate::harness::modules::modules;
+use crate::harness::terminal;
 
 on_each_database!(dry_runs_show_the_result_of_the_command_and_write_nothing);
 /// Goal: an operator sees what a command would do. Method: the dry run first, with a comparison of
 /// the whole database, then the command.
 async fn dry_runs_show_the_result_of_the_command_and_write_nothing(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules(), kind).await;
     let keys = json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
     let before = dump(&installation.database).await;
     for (way, to) in [("down", OLDEST), ("up", NEWEST)] {
@@ -67,14 +59,14 @@ async fn dry_runs_show_the_result_of_the_command_and_write_nothing(kind: Kind) {
 
 #[tokio::test]
 async fn release_names_the_version_of_a_plan_and_of_a_migration() {
-    let installation = diegos(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let plan = installation.succeed(&["migrate", "plan", "--to", "0.1", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["to"], 1_795_000_000_u64);
     installation.succeed(&["migrate", "up", "--to", "0.1"]);
     assert_eq!(installation.data_version(), 1_795_000_000);
     installation.succeed(&["migrate", "down", "--yes", "--to", "diego"]);
-    assert_eq!(installation.data_version(), 1_772_581_987);
+    assert_eq!(installation.data_version(), DIEGOS_NEWEST);
     for command in [
         &["plan"][..],
         &["up"],
@@ -96,7 +88,7 @@ async fn release_names_the_version_of_a_plan_and_of_a_migration() {
 
 #[tokio::test]
 async fn way_down_is_confirmed_at_a_terminal_only() {
-    let installation = diegos(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let to = OLDEST.to_string();
     let down =
         |more: &[&str]| installation.command(&[&["migrate", "down", "--to", &to], more].concat());
@@ -136,7 +128,9 @@ async fn way_down_is_confirmed_at_a_terminal_only() {
 
 on_each_database!(history_shows_each_migration_with_its_end_its_host_and_its_modules);
 async fn history_shows_each_migration_with_its_end_its_host_and_its_modules(kind: Kind) {
-    let installation = diegos(kind).await.set("uuid", "z1");
+    let installation = Installation::of_diego(&modules(), kind)
+        .await
+        .set("uuid", "z1");
     let history = || -> Value {
         serde_json::from_str(&installation.succeed(&["migrate", "history", "--json"])).unwrap()
     };

@@ -23,7 +23,7 @@ use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
 use crate::harness::seed::{number, seed};
-use crate::harness::server::{NOW_NS, Options, Server};
+use crate::harness::server::{NOW_NS, Server};
 
 use calls::Call;
 use checks::RecordHistory;
@@ -89,13 +89,7 @@ impl Snapshot {
 
 impl ConsistencyTest {
     async fn new(kind: Kind, seed: u64) -> Self {
-        let neighbours = Neighbours::start();
-        let server = Server::start(Options {
-            kind,
-            clients: neighbours.clients(),
-            ..Options::default()
-        })
-        .await;
+        let (server, neighbours) = Server::with_neighbours(kind).await;
         let random = Rng::with_seed(seed);
         let rows = Snapshot::default();
         let history = RecordHistory::default();

@@ -2,29 +2,21 @@
 //! and serves, and rollback at termination.
 
 use std::io::Write;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use serde_json::Value;
 
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{DIEGOS_NEWEST, OLDEST, VERSION};
 use crate::harness::host::{Host, Installation};
-use crate::harness::{modules, pause};
-
-/// Migrating up from this version rewrites every row.
-const OLDEST: u64 = 1_471_030_898;
-const BELOW_NEWEST: u64 = 1_772_581_987;
-const NEWEST: u64 = 1_795_000_010;
-
-async fn taken_over(kind: Kind) -> Installation {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
-    installation
-}
+use crate::harness::layouts::NEWEST;
+use crate::harness::modules::modules;
+use crate::harness::output::text;
+use crate::harness::pause;
 
 /// An installation at the oldest version, whose next start copies rows.
 async fn at_oldest(kind: Kind) -> Installation {
-    let installation = taken_over(kind).await;
+    let installation = Installation::of_diego(&modules(), kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     installation
 }
@@ -52,26 +44,6 @@ async fn unavailable_until(host: &Host, wanted: impl Fn(&Value) -> bool) -> Valu
 
 fn waits_for<'a>(reason: &'a str) -> impl Fn(&Value) -> bool + 'a {
     move |body| body["phase"] == "copy" && body["waiting"]["reason"] == reason
-}
-
-fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
-/// Runs a command that must fail. Returns its output.
-#[track_caller]
-fn fail(installation: &Installation, arguments: &[&str]) -> String {
-    let output = installation.run(arguments);
-    assert!(
-        !output.status.success(),
-        "bbs {arguments:?} should have failed: {}",
-        text(&output)
-    );
-    text(&output)
 }
 
 on_each_database!(running_migration_is_paused_resumed_throttled_and_watched);
@@ -176,12 +148,12 @@ async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
     }
     host.kill();
     assert!(!watching.wait().unwrap().success());
-    let stale = fail(&installation, &["migrate", "pause"]);
+    let stale = installation.fail(&["migrate", "pause"]);
     assert!(stale.contains("since the last one was killed"), "{stale}");
     // Neither the socket nor the pause survives a restart.
     let installation = installation.set("migration_units_per_second", Value::Null);
     assert!(installation.serve().terminate().success());
-    let absent = fail(&installation, &["migrate", "watch"]);
+    let absent = installation.fail(&["migrate", "watch"]);
     assert!(
         absent.contains("no host is running with this configuration"),
         "{absent}"
@@ -190,7 +162,7 @@ async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
 
 #[tokio::test]
 async fn migrate_down_can_be_throttled_while_it_runs() {
-    let installation = taken_over(Kind::Sqlite)
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
         .await
         .set("migration_units_per_second", 1);
     let down = installation
@@ -210,20 +182,20 @@ async fn migrate_down_can_be_throttled_while_it_runs() {
 
 #[tokio::test]
 async fn invalid_rate_is_rejected_with_an_example() {
-    let installation = taken_over(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     for (rate, part) in [
         ("0/s", "use `bbs migrate pause`"),
         ("fast", "write it as in 500/s"),
         ("5/m", "500/s"),
     ] {
-        let output = fail(&installation, &["migrate", "rate", rate]);
+        let output = installation.fail(&["migrate", "rate", rate]);
         assert!(output.contains(part), "{output}");
     }
 }
 
 #[tokio::test]
 async fn metrics_have_a_separate_listener() {
-    let installation = taken_over(Kind::Sqlite)
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
         .await
         .set("metrics_address", "127.0.0.1:0");
     let mut host = Host::start(installation.command(&["serve"]), "metrics=");
@@ -288,7 +260,7 @@ async fn metrics_have_a_separate_listener() {
 
 on_each_database!(rollback_on_drain_migrates_down_at_termination);
 async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
-    let installation = taken_over(kind).await;
+    let installation = Installation::of_diego(&modules(), kind).await;
     let command = installation.command(&[
         "serve",
         "--rollback-on-drain-to-version",
@@ -301,14 +273,14 @@ async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
     // A rollback version above the served one requires no rollback.
     let installation = installation
         .set("rollback_on_drain_to_version", NEWEST)
-        .set("pin_data_version", BELOW_NEWEST);
+        .set("pin_data_version", DIEGOS_NEWEST);
     assert!(installation.serve().terminate().success());
-    assert_eq!(installation.data_version(), BELOW_NEWEST);
+    assert_eq!(installation.data_version(), DIEGOS_NEWEST);
 }
 
 on_each_database!(interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting);
 async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(kind: Kind) {
-    let installation = taken_over(kind).await;
+    let installation = Installation::of_diego(&modules(), kind).await;
     assert!(
         installation.serve().terminate().success(),
         "it migrates without the limit below"
@@ -326,7 +298,7 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
     assert!(installation.data_version() > VERSION);
 
     let other = installation.set("rollback_on_drain_to_version", Value::Null);
-    let output = fail(&other, &["serve"]);
+    let output = other.fail(&["serve"]);
     assert!(
         output.contains(&format!("finish it with `bbs migrate down --to {OLDEST}`")),
         "{output}"
@@ -339,7 +311,7 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
 
 on_each_database!(drain_migrates_down_and_returns_once_the_host_has_ended);
 async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
-    let installation = taken_over(kind)
+    let installation = Installation::of_diego(&modules(), kind)
         .await
         .set("rollback_on_drain_to_version", VERSION);
     let mut host = installation.serve();
@@ -371,8 +343,8 @@ async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
 /// lock, whose drain does that.
 #[tokio::test]
 async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
-    let master = taken_over(Kind::Sqlite).await;
-    let absent = Installation::on(master.database.clone(), &modules::modules())
+    let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let absent = Installation::on(master.database.clone(), &modules())
         .set("rollback_on_drain_to_version", VERSION)
         .set("lock_ttl", "1s");
     let serving = master.serve();
@@ -396,7 +368,7 @@ async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
 /// Where no host answers it is reported: the host may listen at another socket.
 #[tokio::test]
 async fn host_whose_configuration_has_become_faulty_is_drained() {
-    let installation = taken_over(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let mut host = installation.serve();
     let faulty = installation.set("quarantine_limit", "x");
     assert_eq!(faulty.succeed(&["drain"]), "The host has ended.\n");
@@ -412,7 +384,7 @@ async fn host_whose_configuration_has_become_faulty_is_drained() {
 
 #[tokio::test]
 async fn drain_without_a_rollback_ends_the_host() {
-    let installation = taken_over(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let mut host = installation.serve();
     let reports = installation.succeed(&["drain", "--json"]);
     let last: Value = serde_json::from_str(reports.lines().last().unwrap()).unwrap();
@@ -423,8 +395,8 @@ async fn drain_without_a_rollback_ends_the_host() {
 
 #[tokio::test]
 async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
-    let master = taken_over(Kind::Sqlite).await;
-    let standby = Installation::on(master.database.clone(), &modules::modules());
+    let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let standby = Installation::on(master.database.clone(), &modules());
     let serving = master.serve();
     let mut waiting = standby
         .command(&["serve"])
@@ -435,20 +407,12 @@ async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
         pause().await;
     }
     assert!(waiting.wait().unwrap().success());
-    assert_eq!(
-        crate::harness::http_client()
-            .post(serving.url("/v1/ping"))
-            .send()
-            .await
-            .unwrap()
-            .status(),
-        200
-    );
+    serving.ping().await;
 }
 
 #[tokio::test]
 async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
-    let installation = taken_over(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     assert!(
         installation.serve().terminate().success(),
         "it migrates without the limit below"
@@ -477,7 +441,7 @@ async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
 
 #[tokio::test]
 async fn drain_fails_with_the_reason_if_the_rollback_does() {
-    let installation = taken_over(Kind::Sqlite)
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
         .await
         .set("rollback_on_drain_to_version", OLDEST);
     let host = installation.serve();
@@ -485,13 +449,13 @@ async fn drain_fails_with_the_reason_if_the_rollback_does() {
     crate::harness::database::execute(&opened, "UPDATE desired_lrps SET run_info = 'damaged'")
         .await;
     opened.close().await;
-    let drained = fail(&installation, &["drain"]);
+    let drained = installation.fail(&["drain"]);
     assert!(
         drained.contains("the host failed while it was ending"),
         "{drained}"
     );
     assert!(!host.wait_for_end().0.success());
-    let drained = fail(&installation, &["drain"]);
+    let drained = installation.fail(&["drain"]);
     assert!(
         drained.contains("No host answers") && drained.contains("bbs: "),
         "{drained}"
@@ -501,7 +465,9 @@ async fn drain_fails_with_the_reason_if_the_rollback_does() {
 on_each_database!(sigquit_ends_a_rollback_and_releases_the_lock);
 async fn sigquit_ends_a_rollback_and_releases_the_lock(kind: Kind) {
     // On a server, a lease that is not released outlives this test.
-    let installation = taken_over(kind).await.set("lock_ttl", "1h");
+    let installation = Installation::of_diego(&modules(), kind)
+        .await
+        .set("lock_ttl", "1h");
     assert!(
         installation.serve().terminate().success(),
         "it migrates without the limit below"
@@ -552,8 +518,7 @@ on_each_database!(hosts_whose_configurations_lie_in_one_folder_both_serve);
 async fn hosts_whose_configurations_lie_in_one_folder_both_serve(kind: Kind) {
     let folder = tempfile::tempdir().unwrap();
     let names = ["one.json", "other.json"];
-    let installations =
-        names.map(|_| Installation::new(&modules::modules(), kind).set("data_dir", ""));
+    let installations = names.map(|_| Installation::new(&modules(), kind).set("data_dir", ""));
     let command = |at: usize, arguments: &[&str]| {
         installations[at].command_with(&folder.path().join(names[at]), arguments)
     };

@@ -13,7 +13,7 @@ use crate::api::actual_lrps as lrps;
 use crate::api::{desire, lrp, routes};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::neighbours::{Neighbours, StubReply};
-use crate::harness::server::{NOW_NS, Options, Server};
+use crate::harness::server::{NOW_NS, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
 /// All rows, formatted as slot, state, presence and cell.
@@ -28,13 +28,7 @@ struct ConvergenceTest {
 
 impl ConvergenceTest {
     async fn new(kind: Kind) -> Self {
-        let neighbours = Neighbours::start();
-        let server = Server::start(Options {
-            kind,
-            clients: neighbours.clients(),
-            ..Options::default()
-        })
-        .await;
+        let (server, neighbours) = Server::with_neighbours(kind).await;
         Self { server, neighbours }
     }
 

@@ -13,13 +13,12 @@ use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS, WITHIN_CUT_OVER};
 use bbs_lens::transform::Transform;
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
-use crate::harness::fixture;
+use crate::harness::fixture::{self, OLDEST};
 use crate::harness::killed_passages;
 use crate::harness::layouts::NEWEST;
 use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::{Rows, Stored};
 
-pub(super) const OLDEST: u64 = 1_471_030_898;
 /// Direction, with or without the inserted migrations, version and database for
 /// [`migration_reaches_the_wanted_version`] in a child process.
 const TASK: &str = "BBS_TEST_MIGRATE";

@@ -16,7 +16,7 @@ use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use crate::harness::database::{Kind, on_each_server};
-use crate::harness::deployment::Deployment;
+use crate::harness::deployment::{Deployment, call};
 
 /// Whether the API answers a ping of this client.
 async fn ping(client: &reqwest::Client, address: SocketAddr) -> Result<bool, reqwest::Error> {
@@ -33,16 +33,9 @@ async fn upsert_domain(client: &reqwest::Client, address: SocketAddr, domain: &s
         domain: domain.into(),
         ttl: 0,
     };
-    let call = client
-        .post(format!("https://{address}/v1/domains/upsert"))
-        .body(request.encode_to_vec());
-    let body = call.send().await.unwrap().bytes().await.unwrap();
-    assert_eq!(
-        proto::UpsertDomainResponse::decode(&body[..])
-            .unwrap()
-            .error,
-        None
-    );
+    let answer: proto::UpsertDomainResponse =
+        call(client, address, "domains/upsert", &request).await;
+    assert_eq!(answer.error, None);
 }
 
 on_each_server!(diegos_configuration_starts_the_host);
@@ -201,10 +194,5 @@ async fn host_without_certificates_listens_only_on_loopback() {
     );
     let deployment = without_tls();
     let host = deployment.serve().await;
-    let answer = reqwest::Client::new()
-        .post(host.url("/v1/ping"))
-        .send()
-        .await
-        .unwrap();
-    assert!(answer.status().is_success());
+    host.ping().await;
 }

@@ -5,6 +5,7 @@ use bbs::testing::modules::catalog::Catalog;
 use bbs_lens::layout::schema::{ColumnType, Layout, Literal, Sealing, Table};
 use bbs_lens::transform::Transform;
 
+use crate::harness::fixture::DIEGOS_NEWEST;
 use crate::harness::modules::{modules, modules_with_next_diego, sandbox};
 use crate::harness::workspace;
 use crate::next_diego::{GPU, NEWEST};
@@ -309,7 +310,7 @@ fn inserted_migration_adds_its_columns_to_the_layouts_above_it() {
         .expect("the migration");
     assert_eq!(
         versions[place - 1],
-        1_772_581_987,
+        DIEGOS_NEWEST,
         "the last migration that Diego has released"
     );
     let newest = without.layout_history().newest();

@@ -6,15 +6,12 @@ use bbs::testing::database::{Dialect, sql};
 
 use super::api::answers::answers_as_diego_did;
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::fixture::{self, VERSION};
-use crate::harness::host::Installation;
+use crate::harness::fixture::{self, OLDEST, VERSION};
+use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::NEWEST;
 use crate::harness::modules;
+use crate::harness::output::refused;
 use crate::harness::stored::{Rows, Stored};
-
-/// A version with plain routes, without presences, and with metric tags in `run_info` only.
-const OLDEST: u64 = 1_471_030_898;
-/// The version from which the modules of the tests go on by copies.
-const NATIVE: u64 = 1_795_000_010;
 
 async fn rows(installation: &Installation, version: u64) -> Rows {
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -25,8 +22,7 @@ async fn rows(installation: &Installation, version: u64) -> Rows {
 
 on_each_database!(diego_database_is_migrated_served_taken_back_and_migrated_again);
 async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let original = rows(&installation, VERSION).await;
 
     let host = installation.serve();
@@ -51,12 +47,13 @@ async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: K
 
 on_each_database!(lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_over);
 async fn lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_over(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind)
-        .set("pin_data_version", NATIVE)
+    let installation = Installation::of_diego(&modules::modules_with_split(), kind)
+        .await
+        // The modules that are not of the default catalog migrate by copies.
+        .set("pin_data_version", NEWEST)
         .set("migration_mode", "online")
         // Slow enough not to end before its rate is raised.
         .set("migration_units_per_second", 1);
-    fixture::write_to(&installation.database).await;
     assert!(installation.serve().terminate().success());
     let installation = installation.set("pin_data_version", serde_json::Value::Null);
     let mut host = installation.serve();
@@ -73,8 +70,7 @@ async fn lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_o
 
 on_each_database!(status_and_plan_describe_database_and_pending_migrations);
 async fn status_and_plan_describe_database_and_pending_migrations(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let status = installation.succeed(&["migrate", "status"]);
     for part in [
         "Version    1722634733",
@@ -96,16 +92,17 @@ async fn status_and_plan_describe_database_and_pending_migrations(kind: Kind) {
     }
     let down = installation.succeed(&["migrate", "plan", "--to", &OLDEST.to_string()]);
     assert!(down.contains("copied (300 rows"), "{down}");
-    let json: serde_json::Value =
-        serde_json::from_str(&installation.succeed(&["migrate", "status", "--json"])).unwrap();
-    assert_eq!(json["found"]["versioned"]["current"], VERSION);
+    assert_eq!(
+        installation.status()["found"]["versioned"]["current"],
+        VERSION
+    );
 }
 
 on_each_database!(database_pinned_below_the_native_version_is_served_unmigrated);
 async fn database_pinned_below_the_native_version_is_served_unmigrated(kind: Kind) {
-    let installation =
-        Installation::new(&modules::modules(), kind).set("pin_data_version", VERSION);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind)
+        .await
+        .set("pin_data_version", VERSION);
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
     assert!(host.terminate().success());
@@ -124,27 +121,21 @@ fn missing_database_is_an_error_and_is_not_created() {
         &["migrate", "plan"],
         &["migrate", "down", "--to", "1722634733"],
     ] {
-        let refused = installation.run(arguments);
-        assert!(!refused.status.success());
-        assert!(
-            String::from_utf8_lossy(&refused.stderr).contains("there is no database at"),
-            "{arguments:?}"
-        );
+        refused(installation.run(arguments), "there is no database at");
     }
     assert!(!installation.database.path().exists());
 }
 
 on_each_database!(command_fails_while_a_host_holds_the_lock);
 async fn command_fails_while_a_host_holds_the_lock(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let host = installation.serve();
-    let refused = installation.run(&["migrate", "down", "--to", &VERSION.to_string()]);
-    assert!(!refused.status.success());
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let message = refused(
+        installation.run(&["migrate", "down", "--to", &VERSION.to_string()]),
+        "another host holds the lock of this database: ",
+    );
     assert!(
-        message.contains("another host holds the lock of this database: ")
-            && message.contains(&format!("(pid {} on this machine)", host.pid())),
+        message.contains(&format!("(pid {} on this machine)", host.pid())),
         "{message}"
     );
     answers_as_diego_did(host.address).await;
@@ -155,36 +146,17 @@ async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master(kin
     let installation = Installation::new(&modules::modules(), kind);
     let master = installation.serve();
     let standby = installation.command(&["serve"]);
-    let taken_over =
-        tokio::task::spawn_blocking(move || crate::harness::host::Host::start(standby, "serving"));
+    let taken_over = tokio::task::spawn_blocking(move || Host::start(standby, "serving"));
     // The standby does not serve while it waits; the master does.
-    assert!(
-        crate::harness::http_client()
-            .post(master.url("/v1/ping"))
-            .send()
-            .await
-            .unwrap()
-            .status()
-            .is_success()
-    );
+    master.ping().await;
     assert!(!taken_over.is_finished());
     master.kill();
-    let host = taken_over.await.unwrap();
-    assert!(
-        crate::harness::http_client()
-            .post(host.url("/v1/ping"))
-            .send()
-            .await
-            .unwrap()
-            .status()
-            .is_success()
-    );
+    taken_over.await.unwrap().ping().await;
 }
 
 on_each_database!(host_with_the_lock_reports_progress_until_it_serves);
 async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     // Another session holds a write lock: the host has to wait before it can migrate.
     let other = installation.database.open().await;
     let mut writing = other.write().await.unwrap();
@@ -204,7 +176,7 @@ async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
         ),
     }
 
-    let mut host = crate::harness::host::Host::start(installation.command(&["serve"]), "listening");
+    let mut host = Host::start(installation.command(&["serve"]), "listening");
     let reply = crate::harness::http_client()
         .post(host.url("/v1/desired_lrps/list.r3"))
         .send()
@@ -224,16 +196,12 @@ async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
 
 on_each_database!(keyring_without_the_records_key_is_refused);
 async fn keyring_without_the_records_key_is_refused(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let installation = installation
         .set("encryption_keys", serde_json::json!({"new": "x"}))
         .set("active_key_label", "new");
-    let refused = installation.run(&["serve"]);
-    assert!(!refused.status.success());
-    let message = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(
-        message.contains("existing encryption key version (key-2024) is not among the known keys"),
-        "{message}"
+    refused(
+        installation.run(&["serve"]),
+        "existing encryption key version (key-2024) is not among the known keys",
     );
 }

@@ -17,13 +17,13 @@ use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
 use super::crash::{
-    OLDEST, SHARE, at_newest, command, inspect, migrate_to_newest, points, run, with_fixture,
+    SHARE, at_newest, command, inspect, migrate_to_newest, points, run, with_fixture,
 };
 use crate::harness::database::{
     IDLE_LIMIT_S, Kind, LockTimeout, TestDatabase, execute, on_each_database, on_each_server, texts,
 };
 use crate::harness::engine::Engine;
-use crate::harness::fixture;
+use crate::harness::fixture::{self, OLDEST};
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::chain;
 use crate::harness::on_each::on_each_mysql;

@@ -8,10 +8,10 @@ use bbs::testing::lock::fence::{Fence, FenceError};
 use bbs::testing::migrate::fault;
 use tokio::sync::watch;
 
-use super::crash::{OLDEST, SHARE, command, inspect, migrate_to_newest, run};
+use super::crash::{SHARE, command, inspect, migrate_to_newest, run};
 use super::faults::{frozen_at, signal};
 use crate::harness::database::{Kind, TestDatabase, execute, texts};
-use crate::harness::fixture;
+use crate::harness::fixture::{self, OLDEST};
 use crate::harness::galera::Cluster;
 use crate::harness::host::Installation;
 use crate::harness::layouts::NEWEST;

@@ -7,6 +7,7 @@ use std::process::Command;
 use crate::dev::dev_with_cells;
 use crate::harness::database::Kind;
 use crate::harness::deployment::Deployment;
+use crate::harness::output::succeeded;
 use crate::harness::workspace;
 
 fn package() -> PathBuf {
@@ -21,17 +22,10 @@ fn succeed(command: &mut Command) -> String {
         .env("GOTOOLCHAIN", "local")
         .env("GOPROXY", "off")
         .env_remove("GOFLAGS");
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}; install Go 1.19 or later"));
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{command:?}: {}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
+    let output = command.output();
+    succeeded(
+        output.unwrap_or_else(|error| panic!("{command:?}: {error}; install Go 1.19 or later")),
+    )
 }
 
 fn go(arguments: &[&str], folder: &Path) -> Command {

@@ -11,13 +11,11 @@ use bbs_proto::prost::Message;
 
 use crate::api::{lrp, routes, tag};
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, OLDEST, UNSPLIT_TAGS, VERSION};
+use crate::harness::layouts::{NEWEST, SPLIT};
 use crate::harness::modules;
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::stored::Stored;
-
-const NEWEST: u64 = 1_795_000_010;
-const SPLIT: u64 = 1_795_000_200;
 
 /// Migrates the fixture to a version and serves it there.
 async fn serve_at(kind: Kind, modules: PathBuf, version: u64) -> Server {
@@ -35,9 +33,8 @@ async fn serve_at(kind: Kind, modules: PathBuf, version: u64) -> Server {
     }
     stored.context.database.close().await;
     let options = Options {
-        kind,
         page_units: Some(37),
-        ..Options::default()
+        ..Options::on(kind)
     };
     Server::at(database, &migrations, version, options).await
 }
@@ -348,7 +345,7 @@ async fn split_tables_answer_as_native_ones(kind: Kind) {
 }
 
 /// The versions before `update_strategy`, and before the column of metric tags.
-const PINS: [u64; 2] = [VERSION, 1_698_182_853];
+const PINS: [u64; 2] = [VERSION, UNSPLIT_TAGS];
 
 on_each_database!(records_below_a_pin_answer_as_native_ones);
 async fn records_below_a_pin_answer_as_native_ones(kind: Kind) {
@@ -379,7 +376,7 @@ async fn refused(server: &Server, lrp: proto::DesiredLrp) -> (u16, String) {
 
 on_each_database!(field_missing_in_the_pinned_layout_is_refused_by_name);
 async fn field_missing_in_the_pinned_layout_is_refused_by_name(kind: Kind) {
-    let server = serve_at(kind, modules::modules(), 1_698_182_853).await;
+    let server = serve_at(kind, modules::modules(), UNSPLIT_TAGS).await;
     let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
     let (status, text) = refused(
         &server,
@@ -390,7 +387,10 @@ async fn field_missing_in_the_pinned_layout_is_refused_by_name(kind: Kind) {
     )
     .await;
     assert_eq!(status, 406, "{text}");
-    assert!(text.contains("at data version 1698182853"), "{text}");
+    assert!(
+        text.contains(&format!("at data version {UNSPLIT_TAGS}")),
+        "{text}"
+    );
     assert!(text.contains("desired_lrps.update_strategy"), "{text}");
     let found = server
         .texts("SELECT process_guid FROM desired_lrps WHERE process_guid = 'new'")
@@ -401,7 +401,7 @@ async fn field_missing_in_the_pinned_layout_is_refused_by_name(kind: Kind) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_column_newer_than_the_pin_is_refused_by_name() {
-    let server = serve_at(Kind::Sqlite, modules::modules(), 1_471_030_898).await;
+    let server = serve_at(Kind::Sqlite, modules::modules(), OLDEST).await;
     let placed = proto::DesiredLrp {
         placement_tags: vec![b"gpu".to_vec()],
         ..lrp("a")
@@ -450,16 +450,7 @@ async fn residue_of_a_pinned_record_survives_updates(kind: Kind) {
         ))
         .await;
     stored.down(VERSION).await.unwrap();
-    let server = Server::at(
-        database,
-        &migrations,
-        VERSION,
-        Options {
-            kind,
-            ..Options::default()
-        },
-    )
-    .await;
+    let server = Server::at(database, &migrations, VERSION, Options::on(kind)).await;
     let recreate: i32 = proto::desired_lrp::UpdateStrategy::Recreate.into();
     assert_eq!(
         crate::api::get(&server, &guid).await.update_strategy,

@@ -41,14 +41,7 @@ const ROLLBACK: &str = "/v1.2/desired_lrp/rollback";
 /// A server with a desired LRP of this many instances, which runs version-1 in the containers
 /// `old-0`, `old-1` and so on.
 async fn running(kind: Kind, instances: i32) -> Server {
-    running_with(
-        Options {
-            kind,
-            ..Options::default()
-        },
-        instances,
-    )
-    .await
+    running_with(Options::on(kind), instances).await
 }
 
 async fn running_with(options: Options, instances: i32) -> Server {
@@ -71,21 +64,40 @@ async fn running_with(options: Options, instances: i32) -> Server {
     server
 }
 
+/// A server as [`running`], with a policy.
+async fn running_under(kind: Kind, policy: Policy, instances: i32) -> Server {
+    let options = Options {
+        policy,
+        ..Options::on(kind)
+    };
+    running_with(options, instances).await
+}
+
 /// A server as [`running`], with a pace of updates.
 async fn running_at(kind: Kind, update_pace: Pace, instances: i32) -> Server {
     let policy = Policy {
         update_pace,
         ..Policy::default()
     };
-    running_with(
-        Options {
-            kind,
-            policy,
-            ..Options::default()
-        },
-        instances,
+    running_under(kind, policy, instances).await
+}
+
+/// A server as [`running`], with an update to version-2 that is replacing the first instance.
+async fn updating(kind: Kind, instances: i32) -> Server {
+    let server = running(kind, instances).await;
+    update_to(&server, "version-2").await;
+    let others = (1..instances).map(|index| format!("{index}/0 RUNNING old-{index} version-1"));
+    let expected: Vec<_> = REPLACED
+        .map(str::to_owned)
+        .into_iter()
+        .chain(others)
+        .collect();
+    until_rows(
+        &server,
+        &expected.iter().map(String::as_str).collect::<Vec<_>>(),
     )
-    .await
+    .await;
+    server
 }
 
 fn version_1() -> proto::DesiredLrp {
@@ -274,6 +286,18 @@ async fn rows(server: &Server) -> Vec<String> {
 
 /// The rows of one instance that is being replaced.
 const REPLACED: [&str; 2] = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-0 version-1"];
+/// The rows of two instances, the first of which is being replaced.
+const FIRST_OF_TWO: [&str; 3] = [
+    "0/0 UNCLAIMED  version-2",
+    "0/1 RUNNING old-0 version-1",
+    "1/0 RUNNING old-1 version-1",
+];
+/// The rows of two instances, the second of which is being replaced.
+const SECOND_OF_TWO: [&str; 3] = [
+    "0/0 RUNNING new-0 version-2",
+    "1/0 UNCLAIMED  version-2",
+    "1/1 RUNNING old-1 version-1",
+];
 
 /// Waits until there are exactly these rows.
 #[track_caller]
@@ -299,13 +323,12 @@ fn until_rows<'a>(server: &'a Server, expected: &'a [&'a str]) -> impl Future<Ou
 async fn until_done(server: &Server) {
     let deadline = Instant::now() + PATIENCE;
     while !ids(server).await.1.is_empty() {
-        if Instant::now() > deadline {
-            panic!(
-                "the update does not end: {:?} {:#?}",
-                status(server).await,
-                rows(server).await
-            );
-        }
+        assert!(
+            Instant::now() < deadline,
+            "the update does not end: {:?} {:#?}",
+            status(server).await,
+            rows(server).await
+        );
         pause().await;
     }
 }

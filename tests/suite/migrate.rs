@@ -4,7 +4,7 @@ use bbs::testing::database::{schema, sql};
 use bbs::testing::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
 use crate::harness::on_each::on_one_server;
@@ -123,7 +123,7 @@ async fn status_and_plan_describe_diegos_database(kind: Kind) {
     assert_eq!(of("bbs_health_check"), Some(Strategy::Create));
     assert!(up.reversible);
 
-    let down = plan(&stored.context, 1_471_030_898).await.unwrap();
+    let down = plan(&stored.context, OLDEST).await.unwrap();
     let desired = down
         .tables
         .iter()
@@ -156,7 +156,7 @@ async fn damaged_record_stops_a_migration_down_by_name_and_loses_nothing(kind: K
     };
     set("UPDATE desired_lrps SET run_info = concat(substr(run_info, 1, 40), 'A', substr(run_info, 42)) WHERE process_guid = ?")
         .await;
-    let error = stored.down(1_471_030_898).await.unwrap_err();
+    let error = stored.down(OLDEST).await.unwrap_err();
     assert!(
         matches!(&error, MigrateError::Stopped { source, .. }
             if matches!(&**source, MigrateError::Record { unit, column, .. } if *unit == victim && column == "run_info")),
@@ -164,12 +164,12 @@ async fn damaged_record_stops_a_migration_down_by_name_and_loses_nothing(kind: K
     );
     assert_eq!(stored.version().await, VERSION);
     set("DELETE FROM desired_lrps WHERE process_guid = ?").await;
-    let decision = stored.down(1_471_030_898).await.unwrap();
+    let decision = stored.down(OLDEST).await.unwrap();
     assert_eq!(
         decision,
         Decision::Continue {
             from: VERSION,
-            to: 1_471_030_898
+            to: OLDEST
         }
     );
     stored.up(VERSION).await.unwrap();
@@ -204,7 +204,7 @@ async fn rows_spelling_their_key_in_two_cases_migrate_down_and_up(kind: Kind) {
             .iter()
             .any(|row| row["process_guid"] == guid.to_uppercase())
     );
-    stored.down(1_471_030_898).await.unwrap();
+    stored.down(OLDEST).await.unwrap();
     stored.up(VERSION).await.unwrap();
     assert!(stored.rows(VERSION).await["actual_lrps"] == before["actual_lrps"]);
 }

@@ -15,6 +15,7 @@ use crate::harness::host::Installation;
 use crate::harness::modules::{
     copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox,
 };
+use crate::harness::output::{errors, refused, succeeded};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
 const CREDENTIALS: &str = "1795000200-image-credentials.wasm";
@@ -52,13 +53,7 @@ impl Workbench {
 
     #[track_caller]
     fn succeed(&self, arguments: &[&str]) -> String {
-        let output = self.run(arguments);
-        assert!(
-            output.status.success(),
-            "{arguments:?}: {}",
-            errors(&output)
-        );
-        String::from_utf8(output.stdout).unwrap()
+        succeeded(self.run(arguments))
     }
 
     /// Asserts that a command fails with a message that has these words, and leaves the modules
@@ -68,12 +63,9 @@ impl Workbench {
         let before = content(&self.modules());
         let output = self.run(arguments);
         assert!(!output.status.success(), "{arguments:?} succeeded");
+        let errors = errors(&output);
         for word in words {
-            assert!(
-                errors(&output).contains(word),
-                "{word:?} is not in {}",
-                errors(&output)
-            );
+            assert!(errors.contains(word), "{word:?} is not in {errors}");
         }
         assert!(
             content(&self.modules()) == before,
@@ -110,10 +102,6 @@ impl Workbench {
 fn installation(bench: &Workbench) -> Installation {
     Installation::new(&bench.modules(), Kind::Sqlite)
         .set("module_cache_dir", bench.path("own").to_str().unwrap())
-}
-
-fn errors(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// The files of a folder with their contents, in order.
@@ -191,11 +179,10 @@ fn a_second_unlisted_file_is_named_after_the_first_was_added() {
     for name in [SPLIT, CREDENTIALS] {
         std::fs::copy(built(name), bench.modules().join(name)).unwrap();
     }
-    let output = bench.run(&["add", &format!("modules/{SPLIT}"), "--into", "modules"]);
-    assert!(
-        !output.status.success() && errors(&output).contains(CREDENTIALS),
-        "{}",
-        errors(&output)
+    let added = format!("modules/{SPLIT}");
+    refused(
+        bench.run(&["add", &added, "--into", "modules"]),
+        CREDENTIALS,
     );
     bench.add(&bench.modules().join(CREDENTIALS));
     assert_eq!(bench.catalog().layout_history().newest(), 1_795_000_200);
@@ -463,13 +450,9 @@ fn module_that_has_run_on_a_database_is_not_removed() {
     };
     assert!(remove(CREDENTIALS).status.success());
     let before = content(&bench.modules());
-    let output = remove(SPLIT);
+    let errors = errors(&remove(SPLIT));
     for words in [SPLIT, "has run on the database of", "down below it"] {
-        assert!(
-            errors(&output).contains(words),
-            "{words:?} is not in {}",
-            errors(&output)
-        );
+        assert!(errors.contains(words), "{words:?} is not in {errors}");
     }
     assert!(content(&bench.modules()) == before);
 }

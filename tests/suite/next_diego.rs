@@ -10,18 +10,16 @@ use bbs_proto::models as proto;
 use crate::api::{desire, get, lrp};
 use crate::crash::ARCHIVED;
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
-use crate::harness::fixture::{self, VERSION};
-use crate::harness::modules;
+use crate::harness::fixture::{self, DIEGOS_NEWEST, VERSION};
 use crate::harness::server::{Options, Server};
 use crate::harness::stored::{Rows, Stored};
+use crate::harness::{layouts, modules};
 
 /// Diego's next version.
 pub(crate) const GPU: u64 = 1_789_335_377;
 pub(crate) const NEWEST: u64 = 1_795_000_020;
 /// The newest version of the default catalog.
-const OURS: u64 = 1_795_000_010;
-/// The newest version of Diego's today.
-const TODAYS: u64 = 1_772_581_987;
+const OURS: u64 = layouts::NEWEST;
 const TABLE: &str = "desired_lrps";
 
 async fn with_fixture(kind: Kind) -> Stored {
@@ -118,10 +116,7 @@ async fn columns_that_the_host_does_not_know_keep_their_values_or_get_their_defa
             stored.test_database().clone(),
             migrations,
             version,
-            Options {
-                kind,
-                ..Options::default()
-            },
+            Options::on(kind),
         )
         .await;
         desire(&server, lrp(&format!("new-{version}"))).await;
@@ -223,7 +218,7 @@ async fn migrations_are_inserted_below_those_that_ran_and_each_diego_gets_its_ro
     assert_gpus(&handed_back, &guid);
     stored.down(VERSION).await.unwrap();
     assert_eq!(stored.rows(VERSION).await, original);
-    stored.up(TODAYS).await.unwrap();
+    stored.up(DIEGOS_NEWEST).await.unwrap();
     run_diegos_migration(&stored).await;
     stored.up(NEWEST).await.unwrap();
     stored.assert_layout(NEWEST).await;

@@ -16,7 +16,7 @@ use crate::api::lrp;
 use crate::harness::database::{
     Kind, TestDatabase, execute, on_each_database, on_each_server, texts,
 };
-use crate::harness::fixture;
+use crate::harness::fixture::{self, UNSPLIT_TAGS};
 use crate::harness::host::Installation;
 use crate::harness::load::Settings;
 use crate::harness::load::across::migration;
@@ -27,15 +27,13 @@ use crate::harness::stored::Stored;
 use crate::harness::{modules, pause};
 use crate::next_diego;
 
-/// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
-const FROM: u64 = 1_698_182_853;
 /// Slow enough for most calls to run during the copy.
 const UNITS_PER_SECOND: u64 = 50;
 /// Far above the time of a copy at that rate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Migrates the fixture up and then down to [`FROM`]. Returns an online installation, the records
-/// as the API returned them at the newest version, and that version.
+/// Migrates the fixture up and then down to [`UNSPLIT_TAGS`]. Returns an online installation, the
+/// records as the API returned them at the newest version, and that version.
 async fn migrated_down(database: TestDatabase) -> (Installation, Model, u64) {
     let installation = Installation::on(database, &modules::modules());
     fixture::write_to(&installation.database).await;
@@ -46,7 +44,7 @@ async fn migrated_down(database: TestDatabase) -> (Installation, Model, u64) {
     assert!(host.terminate().success());
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let newest = stored.context.migrations.last().unwrap().manifest().version;
-    stored.down(FROM).await.unwrap();
+    stored.down(UNSPLIT_TAGS).await.unwrap();
     stored.context.database.close().await;
     let installation = installation
         .set("migration_mode", "online")

@@ -8,7 +8,6 @@ mod stopped;
 mod unreadable;
 
 use std::os::unix::process::ExitStatusExt;
-use std::process::Output;
 
 use bbs::testing::database::Dialect;
 use bbs::testing::migrate::fault::{
@@ -24,6 +23,7 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::SPLIT;
 use crate::harness::modules;
+use crate::harness::output::errors as stderr_of;
 use crate::harness::stored::{Rows, Stored};
 
 /// The fixture with the modules that split it, and with run infos that are no valid protobuf
@@ -41,8 +41,7 @@ pub(super) const REASON: &str =
 impl Damaged {
     /// Damages the desired LRPs at these positions.
     pub(super) async fn at(kind: Kind, positions: &[usize]) -> Self {
-        let installation = Installation::new(&modules::modules_with_split(), kind);
-        fixture::write_to(&installation.database).await;
+        let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
         let mut units = Vec::new();
@@ -80,10 +79,6 @@ impl Damaged {
     }
 }
 
-fn stderr_of(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
 #[track_caller]
 fn assert_contains(text: &str, parts: &[&str]) {
     parts
@@ -94,8 +89,7 @@ fn assert_contains(text: &str, parts: &[&str]) {
 /// Goal: what the database would refuse is found before it is written, by unit and module. Method:
 /// a migration computes texts with a NUL character and texts that are too long for their column.
 async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_unstorable(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules_with_unstorable(), kind).await;
     let opened = installation.database.open().await;
     let guids = texts(&opened, "SELECT guid FROM tasks ORDER BY guid").await;
     for (guid, domain) in guids.iter().zip(["nul", "long"]) {
@@ -141,8 +135,8 @@ on_each_database!(result_that_the_database_cannot_store_is_refused_by_name);
 #[tokio::test]
 async fn names_of_units_are_printed_without_control_characters() {
     const UNIT: &str = "forged\u{1b}[31m";
-    let installation = Installation::new(&modules::modules_with_unstorable(), Kind::Sqlite);
-    fixture::write_to(&installation.database).await;
+    let installation =
+        Installation::of_diego(&modules::modules_with_unstorable(), Kind::Sqlite).await;
     let opened = installation.database.open().await;
     let first = "guid = (SELECT MIN(guid) FROM tasks)";
     execute(
@@ -263,8 +257,7 @@ async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind:
 
 on_each_database!(unit_of_several_tables_is_put_back_whole);
 async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
     installation.succeed(&["migrate", "up"]);
     let stored = Stored::open(
         &installation.database,
@@ -306,8 +299,7 @@ async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
 
 on_each_database!(unit_is_put_back_beside_the_tables_that_were_not_in_quarantine);
 async fn unit_is_put_back_beside_the_tables_that_were_not_in_quarantine(kind: Kind) {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let older = "1698182853";
     installation.succeed(&["migrate", "down", "--to", older]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -362,8 +354,7 @@ async fn unit_is_put_back_beside_the_tables_that_were_not_in_quarantine(kind: Ki
 
 on_each_database!(partial_runs_report_progress_and_completion);
 async fn partial_runs_report_progress_and_completion(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
     let part = installation.run(&["migrate", "up", "--max-count", "120"]);
     assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
     let text = String::from_utf8_lossy(&part.stdout).into_owned();
@@ -468,8 +459,7 @@ async fn has(host: &Host, guid: &str) -> bool {
 
 on_each_database!(retry_with_the_missing_key_restores_a_unit_while_a_host_serves);
 async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let found = texts(
         &stored.context.database,

@@ -16,7 +16,7 @@ use tokio::task::block_in_place;
 
 use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
 use crate::harness::engine::Engine;
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
@@ -29,7 +29,7 @@ use crate::harness::{modules, pause};
 const RUNS: u64 = 1;
 const FAULTS: usize = 8;
 /// Targets of a migration down.
-const OLDER: [u64; 3] = [VERSION, 1_529_530_809, 1_471_030_898];
+const OLDER: [u64; 3] = [VERSION, 1_529_530_809, OLDEST];
 const CALLS_BETWEEN_FAULTS: u64 = 60;
 
 #[derive(Debug, Clone, Copy)]

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
+use crate::harness::output::{errors, succeeded};
 use crate::harness::ports::free_address;
 
 /// Goal: a host works in a container image and in a small system, which have no authorities of
@@ -21,21 +22,10 @@ fn host_and_its_commands_need_no_authorities_of_the_system() {
             .env("SSL_CERT_DIR", "/nonexistent");
         command
     };
-    let output_of = |mut command: std::process::Command| {
-        let output = command.output().unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
-    };
-    output_of(without(&["check-config"]));
+    succeeded(without(&["check-config"]).output().unwrap());
     let host = Host::start(without(&["serve"]), "serving");
-    assert_eq!(
-        output_of(without(&["ready", "--wait", "30"])),
-        "The host is ready.\n"
-    );
+    let ready = without(&["ready", "--wait", "30"]).output().unwrap();
+    assert_eq!(succeeded(ready), "The host is ready.\n");
     assert!(host.terminate().success());
 }
 
@@ -45,13 +35,13 @@ async fn ready_reports_a_host_that_is_healthy_and_the_reason_if_it_is_not() {
     let installation =
         Installation::new(&modules(), Kind::Sqlite).set("health_address", address.to_string());
     let output = installation.run(&["ready"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(1), "{errors}");
+    let message = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
     assert!(
-        errors.contains(&format!(
+        message.contains(&format!(
             "the host is not ready: nothing answers at {address}"
         )),
-        "{errors}"
+        "{message}"
     );
 
     let host = installation.serve();
@@ -78,8 +68,5 @@ async fn ready_reports_a_host_that_is_healthy_and_the_reason_if_it_is_not() {
     );
 
     let without = Installation::new(&modules(), Kind::Sqlite).run(&["ready"]);
-    assert!(
-        String::from_utf8_lossy(&without.stderr)
-            .contains("the configuration has no `health_address`")
-    );
+    assert!(errors(&without).contains("the configuration has no `health_address`"));
 }

@@ -4,6 +4,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::harness::output::succeeded;
 use crate::harness::{self, modules, workspace};
 
 #[test]
@@ -23,11 +24,7 @@ fn recording_shows_a_migration_from_its_command_to_its_end() {
     let output = command
         .output()
         .expect("`ruby` is installed; `tests/run` does that");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    succeeded(output);
 
     let cast = std::fs::read_to_string(folder.path().join("migrate-watch.cast")).unwrap();
     let mut rows = cast

@@ -36,6 +36,7 @@ use crate::harness::modules::{
     ADD_ON_VERSION, cache, migration_add_on, modules, modules_with_hostile, sandbox_with,
     translator_add_on,
 };
+use crate::harness::output::{errors, succeeded};
 use crate::harness::packages::Packages;
 use crate::harness::ports::free_address;
 use crate::harness::server::{Options, Server};
@@ -88,15 +89,7 @@ impl Reloading {
     /// Reloads, and returns what the command prints.
     fn reloaded(&self) -> impl Future<Output = String> + use<> {
         let reload = self.reload();
-        async {
-            let output = reload.await.unwrap();
-            assert!(
-                output.status.success(),
-                "{}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            String::from_utf8_lossy(&output.stdout).into_owned()
-        }
+        async { succeeded(reload.await.unwrap()) }
     }
 
     /// Reloads in vain: the command has these words, and the host serves the same records and
@@ -105,7 +98,7 @@ impl Reloading {
         let before = everything(&self.caller()).await.unwrap();
         let version = self.version().await;
         let output = self.reload().await.unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        let errors = errors(&output);
         assert_eq!(output.status.code(), Some(1), "{errors}");
         for word in words {
             assert!(errors.contains(word), "{word:?} is not in:\n{errors}");
@@ -368,9 +361,8 @@ async fn unchanged_translator_has_instances_for_calls_and_streams_after_a_reload
     let catalog = Catalog::load(&folders[0], &sandbox).unwrap();
     let before = hostile_of(&catalog);
     let server = Server::start(Options {
-        kind: Kind::Sqlite,
         translators: vec![Arc::clone(&before) as Arc<dyn Translate>],
-        ..Options::default()
+        ..Options::on(Kind::Sqlite)
     })
     .await;
     let server = Arc::new(server);
@@ -624,7 +616,7 @@ async fn standby_serves_with_the_modules_of_its_last_reload() {
 fn reload_without_a_host_names_the_socket() {
     let installation = Packages::new().installation(Kind::Sqlite);
     let output = installation.run(&["module", "reload"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors(&output);
     assert!(
         output.status.code() == Some(1)
             && errors.contains("no host is running with this configuration"),

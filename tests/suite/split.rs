@@ -123,8 +123,7 @@ async fn updates_of_split_tables_survive_the_merge(kind: Kind) {
 // Through the executable: two modules are installed, migrated to, rolled back and removed.
 on_each_database!(operator_installs_migrates_rolls_back_and_removes_the_split);
 async fn operator_installs_migrates_rolls_back_and_removes_the_split(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
     let plan = installation.succeed(&["migrate", "plan"]);
     for part in [
         "1795000100  split-desired-lrps",
@@ -244,10 +243,8 @@ async fn assert_both_list_the_same(one: &Host, other: &Host) {
 // The same executable serves the original tables and the split ones.
 on_each_database!(an_unchanged_host_serves_every_version_of_the_api_from_split_tables);
 async fn an_unchanged_host_serves_every_version_of_the_api_from_split_tables(kind: Kind) {
-    let whole = Installation::new(&modules::modules(), kind);
-    let split = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&whole.database).await;
-    fixture::write_to(&split.database).await;
+    let whole = Installation::of_diego(&modules::modules(), kind).await;
+    let split = Installation::of_diego(&modules::modules_with_split(), kind).await;
     let one = whole.serve();
     let other = split.serve();
     assert_both_list_the_same(&one, &other).await;

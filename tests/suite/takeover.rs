@@ -4,16 +4,13 @@
 use bbs::testing::migrate::Decision;
 
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::modules::chain;
 use crate::harness::on_each::on_one_server;
 use crate::harness::stored::{Rows, Stored};
 
 /// A column that only this project's migrations add.
 const OURS: &str = "record_version";
-/// The oldest version that rows can be migrated down to, before `encrypt_routes`, `add_presence`
-/// and others.
-const OLDEST: u64 = 1_471_030_898;
 
 fn newest(stored: &Stored) -> u64 {
     stored.context.migrations.last().unwrap().manifest().version

@@ -12,32 +12,12 @@ use bbs_proto::models::error::Type;
 use bbs_proto::{v0_9, v0_10};
 use serde_json::{Value, json};
 
+use crate::api::run_action;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::event_stream::EventStream;
 use crate::harness::http_client;
 use crate::harness::modules::{self, translators, translators_with_example};
 use crate::harness::server::{Options, Server};
-
-async fn server(kind: Kind) -> Server {
-    Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await
-}
-
-fn run_action() -> proto::Action {
-    let run = proto::RunAction {
-        path: b"/bin/app".to_vec(),
-        user: b"vcap".to_vec(),
-        ..Default::default()
-    };
-    proto::Action {
-        run_action: Some(run),
-        ..Default::default()
-    }
-}
 
 fn routes() -> Option<proto::ProtoRoutes> {
     let entry = proto::RouteEntry {
@@ -142,9 +122,8 @@ async fn translated_calls_wait_for_instances_before_they_begin() {
         .map(|module| Arc::clone(module) as Arc<dyn Translate>)
         .collect();
     let server = Server::start(Options {
-        kind: Kind::Sqlite,
         translators,
-        ..Options::default()
+        ..Options::on(Kind::Sqlite)
     })
     .await;
     let lists = (0..4).map(|_| list_old(&server, ""));
@@ -154,7 +133,7 @@ async fn translated_calls_wait_for_instances_before_they_begin() {
 
 on_each_database!(record_of_an_old_client_is_listed_by_native_clients);
 async fn record_of_an_old_client_is_listed_by_native_clients(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let [found] = <[_; 1]>::try_from(list_native(&server).await).unwrap();
     assert_eq!(
@@ -187,7 +166,7 @@ async fn record_of_an_old_client_is_listed_by_native_clients(kind: Kind) {
 
 on_each_database!(record_of_a_native_client_is_listed_by_old_clients);
 async fn record_of_a_native_client_is_listed_by_old_clients(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     desire_native(&server, "guid", "domain").await;
     let [found] = <[_; 1]>::try_from(list_old(&server, "").await).unwrap();
     assert_eq!(
@@ -219,7 +198,7 @@ async fn record_of_a_native_client_is_listed_by_old_clients(kind: Kind) {
 
 on_each_database!(record_of_an_intermediate_client_is_listed_at_every_version);
 async fn record_of_an_intermediate_client_is_listed_at_every_version(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     let request = v0_10::CreateDesiredLrpRequest {
         mutable_desired_lrp: Some(v0_10::MutableDesiredLrp {
             process_guid: b"guid".to_vec(),
@@ -245,7 +224,7 @@ async fn record_of_an_intermediate_client_is_listed_at_every_version(kind: Kind)
 
 on_each_database!(errors_of_native_handlers_reach_old_clients);
 async fn errors_of_native_handlers_reach_old_clients(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let again = create_old(&server, old_lrp("guid")).await.unwrap();
     assert_eq!(again.r#type(), Type::ResourceExists);
@@ -284,10 +263,9 @@ on_each_database!(lists_go_through_the_chain_page_by_page);
 async fn lists_go_through_the_chain_page_by_page(kind: Kind) {
     for page_units in [1, 3, 100] {
         let options = Options {
-            kind,
             translators: translators(),
             page_units: Some(page_units),
-            ..Options::default()
+            ..Options::on(kind)
         };
         let server = Server::start(options).await;
         for number in 0..7 {
@@ -319,7 +297,7 @@ async fn lists_go_through_the_chain_page_by_page(kind: Kind) {
 
 on_each_database!(list_larger_than_a_translators_memory_is_served);
 async fn list_larger_than_a_translators_memory_is_served(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     let file = proto::File {
         path: b"/f".to_vec(),
         content: vec![b'x'; 1_000_000],
@@ -365,10 +343,9 @@ on_each_database!(more_clients_than_translator_instances_are_all_served);
 async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
     const CLIENTS: usize = 20;
     let options = Options {
-        kind,
         translators: translators(),
         page_units: Some(8),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = Arc::new(Server::start(options).await);
     for number in 0..3 {
@@ -393,7 +370,7 @@ async fn more_clients_than_translator_instances_are_all_served(kind: Kind) {
 
 on_each_database!(version_is_read_from_path_or_header);
 async fn version_is_read_from_path_or_header(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     assert_eq!(create_old(&server, old_lrp("guid")).await, None);
     let list = async |path: &str, header: &str| {
         let headers = [("x-diego-api-version", header)];
@@ -425,7 +402,7 @@ async fn version_is_read_from_path_or_header(kind: Kind) {
 
 on_each_database!(unchanged_method_is_served_at_every_version);
 async fn unchanged_method_is_served_at_every_version(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     for version in ["v0.9", "v0.10", "v1.1", "v1.2", "v1", "v0.9.3", "v1.1.0"] {
         let reply = server.post(&format!("/{version}/ping"), []).await;
         assert!(
@@ -447,7 +424,7 @@ async fn unchanged_method_is_served_at_every_version(kind: Kind) {
 
 on_each_database!(method_missing_in_a_version_gets_404);
 async fn method_missing_in_a_version_gets_404(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     let absent = [
         "/v0.9/mutable_desired_lrps/list",
         "/v0.9/desired_lrps/list.r3",
@@ -489,7 +466,7 @@ fn not_acceptable(reply: &crate::harness::server::Reply, max: &str) {
 
 on_each_database!(unknown_version_gets_406_with_the_supported_versions);
 async fn unknown_version_gets_406_with_the_supported_versions(kind: Kind) {
-    let server = server(kind).await;
+    let server = Server::with_translators(kind).await;
     // Outside of the translator chain, and between two of its versions.
     for version in ["0.8", "0.0", "1.3", "2.0", "0.57", "0.13", "0.57.1"] {
         not_acceptable(&server.post(&format!("/v{version}/ping"), []).await, "1.2");
@@ -503,7 +480,7 @@ async fn unknown_version_gets_406_with_the_supported_versions(kind: Kind) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answer_names_the_version_that_has_the_method() {
-    let server = server(Kind::Sqlite).await;
+    let server = Server::with_translators(Kind::Sqlite).await;
     let header = [("X-Diego-Api-Version", "0.10")];
     for (path, headers, version) in [
         ("/v1/domains/list", &[][..], "1.1"),
@@ -534,10 +511,9 @@ async fn answer_names_the_version_that_has_the_method() {
 on_each_database!(pinned_host_refuses_newer_versions);
 async fn pinned_host_refuses_newer_versions(kind: Kind) {
     let options = Options {
-        kind,
         translators: translators(),
         pin: Some("0.10"),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = Server::start(options).await;
     for version in ["1.1", "0.11"] {
@@ -565,9 +541,8 @@ async fn server_with_a_guest(kind: Kind) -> Server {
     let mut chain = translators();
     chain[0] = guest;
     Server::start(Options {
-        kind,
         translators: chain,
-        ..Options::default()
+        ..Options::on(kind)
     })
     .await
 }
@@ -607,9 +582,8 @@ async fn translator_call_of_an_unknown_method_is_an_error(kind: Kind) {
 #[tokio::test(flavor = "multi_thread")]
 async fn example_of_the_sdk_serves_instances_and_their_events_without_zones() {
     let options = Options {
-        kind: Kind::Sqlite,
         translators: translators_with_example(),
-        ..Options::default()
+        ..Options::on(Kind::Sqlite)
     };
     let server = Server::start(options).await;
     desire_native(&server, "guid", "domain").await;

@@ -10,20 +10,20 @@ use serde_json::Value;
 
 use crate::api::lrp;
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::{NEWEST, SPLIT};
 use crate::harness::modules;
+use crate::harness::output::{errors, refused};
 use crate::harness::stored::{Rows, Stored};
 use crate::lock::standby;
 use crate::next_diego;
 use crate::split::{LISTS, listed};
 
 /// The newest version of the older release.
-const OLDER: u64 = 1_795_000_010;
+const OLDER: u64 = NEWEST;
 /// The newest version of the newer release.
-const NEWER: u64 = 1_795_000_200;
-/// A version from which the migration up rewrites every row.
-const OLDEST: u64 = 1_471_030_898;
+const NEWER: u64 = SPLIT;
 /// Units per partial run, fewer than the fixture has.
 const PART: &str = "100";
 /// The exit code of a partial run.
@@ -68,8 +68,7 @@ impl Releases {
 
     /// (`CurrentVersion`, `TargetVersion`)
     fn versions(&self) -> (u64, u64) {
-        let status: Value =
-            serde_json::from_str(&self.newer.succeed(&["migrate", "status", "--json"])).unwrap();
+        let status = self.newer.status();
         let found = &status["found"]["versioned"];
         (
             found["current"].as_u64().unwrap(),
@@ -95,7 +94,7 @@ fn migrate_a_part(installation: &Installation) {
         output.status.code(),
         Some(INCOMPLETE),
         "{}",
-        String::from_utf8_lossy(&output.stderr)
+        errors(&output)
     );
 }
 
@@ -312,12 +311,8 @@ async fn older_host_refuses_a_migrated_database_until_it_is_taken_back(kind: Kin
     assert!(host.terminate().success());
     let migrated = releases.rows(NEWER).await;
 
-    let refused = releases.older.run(&["serve"]);
-    let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        !refused.status.success() && message.contains(&format!("bbs migrate down --to {OLDER}")),
-        "{message}"
-    );
+    let advice = format!("bbs migrate down --to {OLDER}");
+    refused(releases.older.run(&["serve"]), &advice);
     assert_eq!(releases.rows(NEWER).await, migrated);
 
     releases
@@ -403,12 +398,7 @@ async fn pinned_host_names_the_inserted_migration_that_its_version_does_not_have
         older,
         newer: newer.set("pin_data_version", OLDER),
     };
-    let refused = releases.newer.run(&["serve"]);
-    let message = String::from_utf8_lossy(&refused.stderr);
-    assert!(
-        !refused.status.success() && message.contains("1789335377"),
-        "{message}"
-    );
+    refused(releases.newer.run(&["serve"]), "1789335377");
     let plan =
         releases
             .newer

@@ -3,11 +3,8 @@
 
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
-use crate::harness::fixture::VERSION;
+use crate::harness::fixture::{OLDEST, VERSION};
 use crate::harness::stored::Stored;
-
-/// A version that the way down to copies `desired_lrps` and `actual_lrps`.
-const OLDEST: u64 = 1_471_030_898;
 
 /// The kinds and names of what belongs to a table on PostgreSQL, as text.
 const POSTGRES_PROPERTIES: &str = "

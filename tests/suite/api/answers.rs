@@ -161,10 +161,9 @@ async fn post(server: &Server, path: &str, request: Vec<u8>) -> Vec<u8> {
 on_layouts_of_sqlite!(lists_are_those_of_diego_byte_for_byte);
 async fn lists_are_those_of_diego_byte_for_byte(kind: Kind) {
     let options = Options {
-        kind,
         with_fixture: true,
         translators: translators(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = Server::start(options).await;
     assert_as_recorded(&CURRENT, async |path, request| {
@@ -181,10 +180,9 @@ async fn lists_are_those_of_diego_byte_for_byte(kind: Kind) {
 on_layouts_of_sqlite!(list_read_in_many_pages_equals_the_list_read_in_one);
 async fn list_read_in_many_pages_equals_the_list_read_in_one(kind: Kind) {
     let server = Server::start(Options {
-        kind,
         with_fixture: true,
         page_units: Some(7),
-        ..Options::default()
+        ..Options::on(kind)
     })
     .await;
     assert_as_recorded(&CURRENT, async |path, request| {

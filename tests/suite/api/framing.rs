@@ -12,11 +12,7 @@ use crate::harness::server::{Options, Server};
 
 on_layouts_of_sqlite!(closed_gate_answers_every_path_with_503_and_retry_after);
 async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
-    let server = Server::closed(Options {
-        kind,
-        ..Options::default()
-    })
-    .await;
+    let server = Server::closed(Options::on(kind)).await;
     server
         .progress
         .enter("copy", "desired_lrps", Some(Counted::Units.total(10)));

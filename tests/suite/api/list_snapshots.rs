@@ -82,10 +82,9 @@ fn staying() -> impl Iterator<Item = String> {
 
 async fn with_small_pages(kind: Kind, units: u32) -> Server {
     let options = Options {
-        kind,
         page_units: Some(units),
         translators: translators(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = Server::start(options).await;
     for guid in staying() {

@@ -11,23 +11,12 @@ use super::{desire, lrp, routes, tag};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::event_stream::{EventStream, INSTANCES};
 use crate::harness::neighbours::{Neighbours, ReceivedRequest, StubReply};
-use crate::harness::server::{Options, Server};
+use crate::harness::server::Server;
 
 const DESIRE: &str = "/v1/desired_lrp/desire.r2";
 const UPDATE: &str = "/v1/desired_lrp/update";
 const REMOVE: &str = "/v1/desired_lrp/remove";
 const TRACE: &str = "7f461654-74d1-1ee5-8367-77d85df2cdab";
-
-async fn with_neighbours(kind: Kind) -> (Server, Neighbours) {
-    let neighbours = Neighbours::start();
-    let server = Server::start(Options {
-        kind,
-        clients: neighbours.clients(),
-        ..Options::default()
-    })
-    .await;
-    (server, neighbours)
-}
 
 /// Makes a call with a trace id.
 async fn traced(server: &Server, path: &str, request: &impl Message) {
@@ -119,7 +108,7 @@ fn named(event: &crate::harness::event_stream::ReceivedEvent) -> (String, Vec<u8
 
 on_each_database!(new_instances_are_requested_from_the_auctioneer);
 async fn new_instances_are_requested_from_the_auctioneer(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     let listener = EventStream::open(server.url(INSTANCES), "").await;
     let volume = |driver: &str| proto::VolumeMount {
         driver: driver.into(),
@@ -184,7 +173,7 @@ async fn new_instances_are_requested_from_the_auctioneer(kind: Kind) {
 
 on_each_database!(no_auction_is_requested_for_zero_instances);
 async fn no_auction_is_requested_for_zero_instances(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     desire(
         &server,
         proto::DesiredLrp {
@@ -198,7 +187,7 @@ async fn no_auction_is_requested_for_zero_instances(kind: Kind) {
 
 on_each_database!(failed_auction_does_not_fail_the_call_and_is_retried_by_convergence);
 async fn failed_auction_does_not_fail_the_call_and_is_retried_by_convergence(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     let faults = [
         (StubReply::Status(500), 3),
         (StubReply::HangUp, 3),
@@ -293,7 +282,7 @@ async fn stopped(neighbours: &Neighbours, count: usize) -> Vec<String> {
 
 on_each_database!(scaling_down_removes_waiting_instances_and_stops_running_ones);
 async fn scaling_down_removes_waiting_instances_and_stops_running_ones(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     with_one_of_each(&server, &neighbours).await;
     let listener = EventStream::open(server.url(INSTANCES), "").await;
     traced(&server, UPDATE, &scaling(1)).await;
@@ -318,7 +307,7 @@ async fn scaling_down_removes_waiting_instances_and_stops_running_ones(kind: Kin
 
 on_each_database!(removal_stops_containers_on_known_cells_and_does_not_wait_for_failing_ones);
 async fn removal_stops_containers_on_known_cells_and_does_not_wait_for_failing_ones(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     with_one_of_each(&server, &neighbours).await;
     let listener = EventStream::open(server.url(INSTANCES), "").await;
     server
@@ -355,7 +344,7 @@ async fn removal_stops_containers_on_known_cells_and_does_not_wait_for_failing_o
 
 on_each_database!(removal_without_locket_succeeds_and_stops_nothing);
 async fn removal_without_locket_succeeds_and_stops_nothing(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     with_one_of_each(&server, &neighbours).await;
     neighbours.locket.set_unavailable(true);
     let before = neighbours.locket.callers().len();
@@ -369,7 +358,7 @@ async fn removal_without_locket_succeeds_and_stops_nothing(kind: Kind) {
 #[tokio::test(flavor = "multi_thread")]
 async fn cell_is_looked_up_once_for_all_containers_that_wait_for_it() {
     const INSTANCES: i32 = 20;
-    let (server, neighbours) = with_neighbours(Kind::Sqlite).await;
+    let (server, neighbours) = Server::with_neighbours(Kind::Sqlite).await;
     desire(
         &server,
         proto::DesiredLrp {
@@ -394,7 +383,7 @@ async fn cell_is_looked_up_once_for_all_containers_that_wait_for_it() {
 
 on_each_database!(removal_of_what_runs_takes_few_statements);
 async fn removal_of_what_runs_takes_few_statements(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     desire(
         &server,
         proto::DesiredLrp {
@@ -514,7 +503,7 @@ fn cases() -> Vec<UpdateCase> {
 
 on_each_database!(update_sends_containers_only_changed_routes_and_tags);
 async fn update_sends_containers_only_changed_routes_and_tags(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     for (number, case) in cases().into_iter().enumerate() {
         desire(
             &server,
@@ -567,7 +556,7 @@ async fn update_sends_containers_only_changed_routes_and_tags(kind: Kind) {
 
 on_each_database!(failed_container_update_does_not_affect_the_others);
 async fn failed_container_update_does_not_affect_the_others(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     with_one_of_each(&server, &neighbours).await;
     run(&server, 3, "b").await;
     neighbours
@@ -631,7 +620,7 @@ async fn failed_container_update_does_not_affect_the_others(kind: Kind) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn desire_and_update_succeed_when_later_instances_cannot_be_created() {
-    let (server, neighbours) = with_neighbours(Kind::Sqlite).await;
+    let (server, neighbours) = Server::with_neighbours(Kind::Sqlite).await;
     server
         .sql(
             "CREATE TRIGGER too_many BEFORE INSERT ON actual_lrps WHEN NEW.instance_index IN (500, 1001) \

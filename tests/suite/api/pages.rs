@@ -10,9 +10,8 @@ use crate::harness::server::{Options, Server};
 
 async fn with_pages_of(kind: Kind, units: u32) -> Server {
     Server::start(Options {
-        kind,
         page_units: Some(units),
-        ..Options::default()
+        ..Options::on(kind)
     })
     .await
 }

@@ -13,20 +13,14 @@ use super::actual_lrps::{
 use super::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::neighbours::{Neighbours, StubReply};
-use crate::harness::server::{Options, Server};
+use crate::harness::server::Server;
 
 const STOP: &str = "POST /v1/lrps/guid/instances/a/stop";
 const FAILS: StubReply = StubReply::Status(500);
 
 /// A server with two instances; `cell-a` runs the first.
 async fn running(kind: Kind) -> (Server, Neighbours) {
-    let neighbours = Neighbours::start();
-    let server = Server::start(Options {
-        kind,
-        clients: neighbours.clients(),
-        ..Options::default()
-    })
-    .await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     desire(&server, lrp("guid")).await;
     call_error(&server, START, &start(0, "a")).await;
     // Drops the auction that follows the desire call.

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
-use std::process::{Output, Stdio};
+use std::process::Stdio;
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -19,33 +19,20 @@ use crate::harness::bosh::bpm::BpmWorld;
 use crate::harness::bosh::package::parse_yaml;
 use crate::harness::certificates::client_builder;
 use crate::harness::database::{Kind, execute, on_each_server};
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, UNSPLIT_TAGS, VERSION};
 use crate::harness::host::Host;
+use crate::harness::layouts::NEWEST;
+use crate::harness::output::succeeded;
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
 
-const NEWEST: u64 = 1_795_000_010;
-/// Migrating up from this version rewrites desired LRPs.
-const UNSPLIT: u64 = 1_698_182_853;
 const LRPS: &str = "desired_lrps";
 /// Most looks at the status of the host until a migration has begun. Each starts a process.
 const LOOKS: usize = 500;
 
-#[track_caller]
-fn succeeded(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        output.status.success(),
-        "{}{}",
-        text(&output.stdout),
-        text(&output.stderr)
-    );
-    text(&output.stdout)
-}
-
 fn version(world: &BpmWorld) -> u64 {
-    let status: Value = serde_json::from_str(&succeeded(&world.migrate(&["status", "--json"])))
-        .expect("it is JSON");
+    let status: Value =
+        serde_json::from_str(&succeeded(world.migrate(&["status", "--json"]))).expect("it is JSON");
     status["found"]["versioned"]["current"]
         .as_u64()
         .expect("a version")
@@ -73,7 +60,7 @@ async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
     world.install();
     tokio::task::spawn_blocking(|| {
         let host = world.start();
-        succeeded(&world.script("post-start"));
+        succeeded(world.script("post-start"));
         (world, host)
     })
     .await
@@ -88,7 +75,7 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
     let (world, mut host) = deployed(kind, 2_000).await;
     tokio::task::spawn_blocking(move || {
         assert_eq!(version(&world), NEWEST);
-        succeeded(&world.migrate(&["rate", "1/s"]));
+        succeeded(world.migrate(&["rate", "1/s"]));
         let mut drain = world.command("/var/vcap/jobs/bbs/bin/drain", &[]);
         let mut drain = drain
             .stdout(Stdio::piped())
@@ -97,7 +84,7 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
             .expect("the script starts");
         host.wait_for_line(|line| line.contains("drain.going-back"));
         let is_held_back =
-            || succeeded(&world.migrate(&["status"])).contains("held back by the rate");
+            || succeeded(world.migrate(&["status"])).contains("held back by the rate");
         assert!(
             (0..LOOKS).any(|_| is_held_back()),
             "the rate does not hold the host back"
@@ -110,10 +97,10 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
             "the script did not wait"
         );
         assert_eq!(world.signals(), Vec::<String>::new());
-        succeeded(&world.migrate(&["rate", "none"]));
+        succeeded(world.migrate(&["rate", "none"]));
         assert_eq!(
             succeeded(
-                &drain
+                drain
                     .wait_with_output()
                     .expect("the script can be waited for")
             ),
@@ -122,7 +109,7 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
         assert!(host.wait().success());
         assert_eq!(version(&world), VERSION);
         assert_eq!(
-            succeeded(&world.script("drain")),
+            succeeded(world.script("drain")),
             "0\n",
             "no host is running"
         );
@@ -142,11 +129,11 @@ on_each_server!(drain_without_a_host_takes_the_database_back);
 async fn drain_without_a_host_takes_the_database_back(kind: Kind) {
     let (world, mut host) = deployed(kind, 0).await;
     tokio::task::spawn_blocking(move || {
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         host.wait();
         assert_eq!(version(&world), NEWEST);
         for _ in 0..2 {
-            assert_eq!(succeeded(&world.script("drain")), "0\n");
+            assert_eq!(succeeded(world.script("drain")), "0\n");
             assert_eq!(version(&world), VERSION);
             assert_eq!(world.locket.holder(), None);
         }
@@ -212,7 +199,7 @@ on_each_server!(stop_without_a_drain_ends_in_time_and_does_not_go_back);
 async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
     let (world, mut host) = deployed(kind, 0).await;
     tokio::task::spawn_blocking(move || {
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         assert_eq!(
             (host.wait().code(), world.signals()),
             (Some(0), vec!["TERM".to_owned()])
@@ -236,7 +223,7 @@ async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
             None
         );
         assert_eq!(compiled(&world), before);
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         assert_eq!(again.wait().code(), Some(0));
     })
     .await
@@ -348,7 +335,7 @@ async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) 
     // connection.
     let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
     tokio::task::spawn_blocking(move || {
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         assert_eq!(
             (host.wait().code(), world.signals()),
             (Some(0), vec!["TERM".to_owned()])
@@ -375,7 +362,7 @@ async fn stop_while_the_database_does_not_answer_releases_the_lock_in_time(kind:
     let (world, mut host) = deploy(world.set("sql", through), 0).await;
     proxy.stall();
     tokio::task::spawn_blocking(move || {
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         assert_eq!(
             (host.wait().code(), world.signals()),
             (Some(0), vec!["TERM".to_owned()])
@@ -453,7 +440,7 @@ async fn hook_of_each_start_sets_the_parameters_of_the_kernel_unless_it_is_turne
             .expect("it was rendered");
         let hook = parse_yaml(&bpm)["processes"][0]["hooks"]["pre_start"].clone();
         let hook = hook.as_str().expect("a hook").to_owned();
-        succeeded(&world.run_in_own_network("sh", &["-c", PARAMETERS_AFTER, "after", &hook]))
+        succeeded(world.run_in_own_network("sh", &["-c", PARAMETERS_AFTER, "after", &hook]))
     };
     let set = tokio::task::spawn_blocking(move || [parameters(true), parameters(false)])
         .await
@@ -495,7 +482,7 @@ async fn host_with_a_wrong_passphrase_is_never_healthy() {
     let (world, mut host) = deployed(Kind::Postgres, 0).await;
     let through = world.database.through(proxy.address()).properties();
     let (world, health) = tokio::task::spawn_blocking(move || {
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         host.wait();
         let keys = json!([{ "label": "key-2024", "passphrase": "wrong" }]);
         let world = world.set("encryption_keys", keys).set("sql", through);
@@ -530,47 +517,47 @@ async fn errand_migrates_a_database_that_no_host_uses(kind: Kind) {
             world.run("/var/vcap/jobs/bbs-migrate/bin/run", &[])
         };
         let down = json!({ "action": "down", "to": VERSION });
-        assert!(succeeded(&errand(json!({}))).contains(&NEWEST.to_string()));
+        assert!(succeeded(errand(json!({}))).contains(&NEWEST.to_string()));
         assert!(
             !errand(down.clone()).status.success(),
             "the host has the lock"
         );
-        succeeded(&world.bpm_stop());
+        succeeded(world.bpm_stop());
         host.wait();
-        succeeded(&errand(json!({ "action": "plan", "to": VERSION })));
+        succeeded(errand(json!({ "action": "plan", "to": VERSION })));
         assert_eq!(version(&world), NEWEST);
-        succeeded(&errand(down));
+        succeeded(errand(down));
         assert_eq!(version(&world), VERSION);
-        let checked = succeeded(&errand(json!({ "action": "plan", "check": true })));
+        let checked = succeeded(errand(json!({ "action": "plan", "check": true })));
         assert!(
             checked.contains("Checked") && checked.contains("in memory; nothing was written"),
             "{checked}"
         );
-        let oldest = json!({ "action": "down", "to": UNSPLIT });
-        succeeded(&errand(oldest));
+        let oldest = json!({ "action": "down", "to": UNSPLIT_TAGS });
+        succeeded(errand(oldest));
         let part = errand(json!({ "action": "up", "max_count": 1 }));
         assert_eq!(part.status.code(), Some(3), "{part:?}");
-        let given_up = succeeded(&errand(json!({ "action": "abort" })));
+        let given_up = succeeded(errand(json!({ "action": "abort" })));
         assert!(
-            given_up.contains(&format!("the database stays at {UNSPLIT}")),
+            given_up.contains(&format!("the database stays at {UNSPLIT_TAGS}")),
             "{given_up}"
         );
-        let history = succeeded(&errand(json!({ "action": "history" })));
+        let history = succeeded(errand(json!({ "action": "history" })));
         let last = history
             .lines()
             .take_while(|line| !line.is_empty())
             .last()
             .unwrap();
         assert!(
-            last.contains(&format!("up from {UNSPLIT} to {NEWEST}: given-up")),
+            last.contains(&format!("up from {UNSPLIT_TAGS} to {NEWEST}: given-up")),
             "{history}"
         );
-        succeeded(&errand(
+        succeeded(errand(
             json!({ "action": "up", "on_unreadable": "quarantine" }),
         ));
         assert_eq!(version(&world), NEWEST);
         assert_eq!(
-            succeeded(&errand(json!({ "action": "quarantine" }))),
+            succeeded(errand(json!({ "action": "quarantine" }))),
             "No unit is in quarantine.\n"
         );
     })

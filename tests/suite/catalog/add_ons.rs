@@ -12,6 +12,7 @@ use crate::harness::modules::{
     ADD_ON_VERSION, SORTED_TAGS_SOURCE, add_ons_at_places_of_their_own, migration_add_on, modules,
     modules_with_next_diego, translator_add_on,
 };
+use crate::harness::output::{self, errors, succeeded};
 use crate::harness::packages::Packages;
 use crate::harness::workspace;
 
@@ -182,7 +183,7 @@ async fn add_on_below_the_newest_version_runs_on_the_way_to_a_version_above(kind
         "above 1795000010",
         "an empty one suffices",
     ];
-    assert_contains(&String::from_utf8_lossy(&refused.stderr), &words);
+    assert_contains(&errors(&refused), &words);
 
     packages.install("after-gpu", &newest);
     let plan = installation.succeed(&["migrate", "plan"]);
@@ -197,18 +198,12 @@ async fn add_on_below_the_newest_version_runs_on_the_way_to_a_version_above(kind
 fn commands_for_an_add_on_name_the_migrations_above_it() {
     let work = tempfile::tempdir().unwrap();
     let run = |arguments: &[&str]| {
-        let output = command()
+        let mut command = command();
+        command
             .arg("module")
             .args(arguments)
-            .current_dir(work.path())
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
-        String::from_utf8(output.stdout).unwrap()
+            .current_dir(work.path());
+        succeeded(command.output().unwrap())
     };
     let source = workspace().join(SORTED_TAGS_SOURCE).display().to_string();
     let base = modules().display().to_string();
@@ -292,7 +287,7 @@ async fn add_on_migrates_the_database_and_cannot_be_removed_before_going_down(ki
         "Put those modules back",
         "bbs migrate down --to",
     ];
-    assert_contains(&String::from_utf8_lossy(&refused.stderr), &words);
+    assert_contains(&errors(&refused), &words);
 
     packages.put_back("colours");
     let newest = Catalog::load(&modules(), &sandbox())
@@ -326,9 +321,8 @@ fn pattern_with_a_folder_that_cannot_be_read_is_refused() {
         .unwrap();
     set_mode(0o700);
     assert!(!refused.status.success());
-    let errors = String::from_utf8_lossy(&refused.stderr);
     assert_contains(
-        &errors,
+        &errors(&refused),
         &[
             "`modules_dirs`",
             &pattern,
@@ -341,10 +335,8 @@ fn pattern_with_a_folder_that_cannot_be_read_is_refused() {
 fn folder_that_is_named_without_a_wildcard_must_exist() {
     let installation =
         Installation::new(&modules(), Kind::Sqlite).set("modules_dirs", vec!["absent"]);
-    let refused = installation.run(&["serve"]);
-    assert!(!refused.status.success());
-    assert_contains(
-        &String::from_utf8_lossy(&refused.stderr),
-        &["absent/catalog.toml is not there"],
+    output::refused(
+        installation.run(&["serve"]),
+        "absent/catalog.toml is not there",
     );
 }

@@ -7,6 +7,7 @@ use serde_json::Value;
 
 use crate::harness::command;
 use crate::harness::modules::{copy_folder, modules};
+use crate::harness::output::{errors, refused, succeeded};
 
 fn check(folder: &Path, more: &[&str]) -> Output {
     command()
@@ -24,13 +25,7 @@ fn checked(folder: &Path, only: &[&str]) -> Vec<(String, usize)> {
         .flat_map(|name| ["--only", name])
         .chain(["--json"])
         .collect();
-    let output = check(folder, &only);
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout).unwrap();
+    let findings: Vec<Value> = serde_json::from_str(&succeeded(check(folder, &only))).unwrap();
     findings
         .iter()
         .map(|finding| {
@@ -62,15 +57,11 @@ fn check_of_one_module_runs_it_alone_against_the_rest_of_the_folder() {
     assert!(checked(&folder, &[]).len() > 2);
 
     let unknown = check(&folder, &["--only", "add-colour"]);
-    let message = String::from_utf8_lossy(&unknown.stderr).into_owned();
-    assert!(
-        !unknown.status.success() && message.contains("no module \"add-colour\""),
-        "{message}"
-    );
+    let message = refused(unknown, "no module \"add-colour\"");
     assert!(message.contains(newest), "{message}");
     let file = check(&folder.join(newest), &["--only", "add-colour"]);
     assert!(
-        String::from_utf8_lossy(&file.stderr).contains("chooses modules of a folder"),
+        errors(&file).contains("chooses modules of a folder"),
         "{file:?}"
     );
 

@@ -2,7 +2,7 @@
 //! that a database remembers. The other side is the program `minisign`.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::Command;
 
 use bbs_lens::transform::Transform as _;
 use serde_json::json;
@@ -10,6 +10,7 @@ use serde_json::json;
 use super::*;
 use crate::harness::database::{dump, execute, on_each_database, texts};
 use crate::harness::modules::{copy_folder, guests, migration_add_on, modules};
+use crate::harness::output::{errors, succeeded};
 
 /// A temporary folder with keys and folders of modules, where commands run.
 struct SigningSite(tempfile::TempDir);
@@ -109,7 +110,7 @@ impl SigningSite {
         ];
         let output = self.module(line).output().unwrap();
         assert!(!output.status.success(), "{line} succeeded");
-        assert_contains(&String::from_utf8_lossy(&output.stderr), words);
+        assert_contains(&errors(&output), words);
         assert!(
             [
                 self.text("host/catalog.toml"),
@@ -136,21 +137,11 @@ impl SigningSite {
     }
 }
 
-#[track_caller]
-fn succeeded(output: Output) -> String {
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// Asserts that a host refuses to start, as a failure of its configuration.
 #[track_caller]
 fn cannot_start(installation: &Installation, words: &[&str]) {
     let output = installation.run(&["serve"]);
-    let errors = String::from_utf8_lossy(&output.stderr);
+    let errors = errors(&output);
     assert_eq!(output.status.code(), Some(2), "{errors}");
     assert_contains(&errors, words);
 }
@@ -241,7 +232,7 @@ fn catalog_without_a_signature_by_a_trusted_key_is_refused() {
         ],
     );
     let version = installation.run(&["api", "versions"]);
-    assert_contains(&String::from_utf8_lossy(&version.stderr), &[&stranger]);
+    assert_contains(&errors(&version), &[&stranger]);
 
     restore();
     site.minisign("-S -W -l -s author.key -m host/catalog.toml");
@@ -355,10 +346,7 @@ fn catalog_keeps_its_name_and_each_signature_has_a_higher_serial() {
     let site = SigningSite::with_key();
     site.copy(&modules(), "host");
     let unnamed = site.module("sign host --key author.key").output().unwrap();
-    assert_contains(
-        &String::from_utf8_lossy(&unnamed.stderr),
-        &["has no name yet", "--name NAME"],
-    );
+    assert_contains(&errors(&unnamed), &["has no name yet", "--name NAME"]);
     assert!(!site.path("host/catalog.toml.minisig").exists());
     let printed = site.succeed("sign host --key author.key --name host");
     let line = format!(
@@ -548,7 +536,7 @@ async fn older_catalog_is_refused_unless_it_is_accepted(kind: Kind) {
     for command in [&["migrate", "up"][..], &["keys", "rotate"]] {
         let refused = installation.run(command);
         assert!(!refused.status.success(), "{command:?}");
-        assert_contains(&String::from_utf8_lossy(&refused.stderr), &words);
+        assert_contains(&errors(&refused), &words);
     }
     assert!(
         dump(&installation.database).await == before,
@@ -586,7 +574,7 @@ fn reload_refuses_what_a_start_refuses_and_its_serials_are_remembered() {
     let refused = |words: &[&str]| {
         let output = installation.run(&["module", "reload"]);
         assert_eq!(output.status.code(), Some(1));
-        assert_contains(&String::from_utf8_lossy(&output.stderr), words);
+        assert_contains(&errors(&output), words);
     };
 
     std::fs::rename(site.path("hidden"), site.path("colours")).unwrap();

@@ -5,15 +5,11 @@ use crate::harness;
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
+use crate::harness::output::succeeded;
 
 fn help(arguments: &[&str]) -> String {
-    let output = harness::command()
-        .args(arguments)
-        .arg("--help")
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{arguments:?}");
-    String::from_utf8(output.stdout).unwrap()
+    let mut command = harness::command();
+    succeeded(command.args(arguments).arg("--help").output().unwrap())
 }
 
 /// The file in the help of a command: its first indented lines.

@@ -2,8 +2,12 @@
 //! correction.
 
 use std::path::Path;
+use std::process::Output;
 
-use super::*;
+use crate::harness::database::Kind;
+use crate::harness::host::Installation;
+use crate::harness::modules::modules;
+use crate::harness::output::errors;
 
 /// The errors of a command that fails with an exit code.
 #[track_caller]

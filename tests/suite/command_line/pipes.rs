@@ -4,10 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, pipe};
 use std::process::{Command, Output, Stdio};
 
-use super::{OLDEST, diegos_installation, errors};
 use crate::harness::database::Kind;
+use crate::harness::fixture::OLDEST;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
+use crate::harness::output::errors;
 use crate::harness::{command, workspace};
 
 /// Runs a command whose standard output is a pipe without a reader.
@@ -23,7 +24,7 @@ fn run_unread(mut command: Command) -> Output {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
-    let installation = diegos_installation(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let folder = modules();
     let folder = folder.to_str().expect("text");
     let configured = [
@@ -75,7 +76,7 @@ async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_at_standard_output_is_an_error_that_says_so() {
-    let installation = diegos_installation(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let full = File::options()
         .write(true)
         .open("/dev/full")
@@ -95,7 +96,7 @@ async fn full_disk_at_standard_output_is_an_error_that_says_so() {
 
 /// A host that migrates so slowly that a test ends before.
 async fn slow_host() -> (Installation, Host) {
-    let installation = diegos_installation(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let installation = installation.set("migration_units_per_second", 1);
     let host = Host::start(installation.command(&["serve"]), "listening");
@@ -135,7 +136,7 @@ async fn drain_waits_for_the_end_of_the_host_without_a_reader() {
 /// Goal: `bbs serve 2>&1 | head -1` leaves a host that serves and ends as requested.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_whose_log_is_not_read_serves_and_ends_with_0() {
-    let installation = diegos_installation(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let (reader, writer) = pipe().expect("a pipe");
     let mut command = installation.command(&["serve"]);
     let mut host = command

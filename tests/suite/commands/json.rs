@@ -5,11 +5,11 @@ use std::process::{Command, Output};
 
 use serde_json::{Value, json};
 
-use super::{NEWEST, OLDEST, diegos};
 use crate::harness::database::Kind;
 use crate::harness::engine::{PASSWORD, USER};
-use crate::harness::fixture::VERSION;
+use crate::harness::fixture::{OLDEST, VERSION};
 use crate::harness::host::Installation;
+use crate::harness::layouts::NEWEST;
 use crate::harness::modules::{authors_target, copy_folder, modules, modules_with_split};
 use crate::harness::registry::Registry;
 use crate::harness::workspace;
@@ -52,7 +52,7 @@ fn in_folder(folder: &Path, arguments: &[&str]) -> Value {
 
 #[tokio::test]
 async fn migrations_and_rotations_have_their_results_as_json() {
-    let installation = diegos(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let (usable, code) = of(&installation, &["check-config"]);
     assert_eq!(
         (&usable["usable"], &usable["faults"], code),

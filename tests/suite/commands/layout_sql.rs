@@ -7,15 +7,12 @@ use bbs::testing::database::{Database, Dialect};
 use serde_json::Value;
 
 use crate::harness::database::{Kind, dump, execute, on_each_database, tables};
-use crate::harness::fixture;
 use crate::harness::host::Installation;
 use crate::harness::modules;
 
 /// Modules that change tables in place, copy, create, rename and drop them.
 async fn split_installation(kind: Kind) -> Installation {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
-    installation
+    Installation::of_diego(&modules::modules_with_split(), kind).await
 }
 
 /// The definitions of all tables but the host's own.

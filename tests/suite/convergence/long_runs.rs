@@ -4,6 +4,7 @@ use bbs::testing::domain::Policy;
 
 use super::*;
 use crate::harness::database::on_each_database;
+use crate::harness::server::Options;
 
 const LONG_NS: i64 = 11 * 60 * SECOND_NS;
 
@@ -18,10 +19,9 @@ async fn container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays(ki
         ..Policy::default()
     };
     let options = Options {
-        kind,
         clients: neighbours.clients(),
         policy,
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = Server::start(options).await;
     let test = ConvergenceTest { server, neighbours };

@@ -10,7 +10,6 @@ use bbs::testing::config::ServerTls;
 use bbs::testing::http::{Port, serve_clients};
 use bbs::testing::tls::Certificates;
 use bbs_proto::models as proto;
-use bbs_proto::prost::Message;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::harness::database::Kind;
@@ -80,23 +79,9 @@ async fn requests_for_a_task(
         task_guid: "some-task".into(),
         domain: "cf-tasks".into(),
     };
-    let call = deployment
-        .client()
-        .post(format!("https://{}/v1/tasks/desire.r2", host.address));
-    let body = call
-        .body(task.encode_to_vec())
-        .send()
-        .await
-        .unwrap()
-        .bytes()
-        .await
-        .unwrap();
-    assert_eq!(
-        proto::TaskLifecycleResponse::decode(&body[..])
-            .unwrap()
-            .error,
-        None
-    );
+    let answer: proto::TaskLifecycleResponse =
+        deployment.call(&host, "tasks/desire.r2", &task).await;
+    assert_eq!(answer.error, None);
     requests
 }
 

@@ -15,24 +15,10 @@ use crate::tasks::definition;
 const GUIDS: [&str; 3] = ["in-progress", "queued", "not-queued"];
 
 async fn call(deployment: &Deployment, host: &Host, path: &str, request: &impl Message) {
-    let call = deployment
-        .client()
-        .post(format!("https://{}/v1/tasks/{path}", host.address));
-    let body = call
-        .body(request.encode_to_vec())
-        .send()
-        .await
-        .unwrap()
-        .bytes()
-        .await
-        .unwrap();
-    assert_eq!(
-        proto::TaskLifecycleResponse::decode(&body[..])
-            .unwrap()
-            .error,
-        None,
-        "{path}"
-    );
+    let answer: proto::TaskLifecycleResponse = deployment
+        .call(host, &format!("tasks/{path}"), request)
+        .await;
+    assert_eq!(answer.error, None, "{path}");
 }
 
 on_each_database!(callbacks_unfinished_at_termination_are_posted_by_the_next_host);
@@ -101,11 +87,7 @@ async fn callbacks_unfinished_at_termination_are_posted_by_the_next_host(kind: K
         ["/in-progress", "/not-queued", "/queued"]
     );
     loop {
-        let list = deployment
-            .client()
-            .post(format!("https://{}/v1/tasks/list.r3", host.address));
-        let body = list.send().await.unwrap().bytes().await.unwrap();
-        let left = proto::TasksResponse::decode(&body[..]).unwrap();
+        let left: proto::TasksResponse = deployment.call(&host, "tasks/list.r3", &()).await;
         assert_eq!(left.error, None);
         if left.tasks.is_empty() {
             break;

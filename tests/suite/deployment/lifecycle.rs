@@ -52,15 +52,7 @@ async fn termination_completes_active_requests_and_rejects_new_ones() {
     under_way.write_all(head.as_bytes()).unwrap();
     under_way.write_all(&body[..1]).unwrap();
     // Once this request is answered, the host has read the beginning of the earlier one.
-    assert!(
-        reqwest::Client::new()
-            .post(host.url("/v1/ping"))
-            .send()
-            .await
-            .unwrap()
-            .status()
-            .is_success()
-    );
+    host.ping().await;
     host.signal("TERM");
     while TcpStream::connect(host.address).is_ok() {
         tokio::task::yield_now().await;
@@ -84,15 +76,7 @@ async fn second_signal_ends_the_host_without_waiting_for_requests() {
     under_way
         .write_all(b"POST /v1/domains/upsert HTTP/1.1\r\nhost: bbs\r\ncontent-length: 10\r\n\r\nx")
         .unwrap();
-    assert!(
-        reqwest::Client::new()
-            .post(host.url("/v1/ping"))
-            .send()
-            .await
-            .unwrap()
-            .status()
-            .is_success()
-    );
+    host.ping().await;
     host.signal("INT");
     while TcpStream::connect(host.address).is_ok() {
         tokio::task::yield_now().await;
@@ -377,14 +361,8 @@ async fn missing_table_is_an_unrecoverable_error_that_ends_the_host_with_0(kind:
     let database = deployment.database.open().await;
     crate::harness::database::execute(&database, "DROP TABLE tasks").await;
     database.close().await;
-    let call = deployment
-        .client()
-        .post(format!("https://{}/v1/tasks/list.r3", host.address));
-    let body = call.send().await.unwrap().bytes().await.unwrap();
-    let error = proto::TasksResponse::decode(&body[..])
-        .unwrap()
-        .error
-        .unwrap();
+    let answer: proto::TasksResponse = deployment.call(&host, "tasks/list.r3", &()).await;
+    let error = answer.error.unwrap();
     assert_eq!(error.r#type(), proto::error::Type::Unrecoverable);
     assert!(
         error.message.starts_with(b"Unrecoverable Error: "),

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use bbs::testing::clients::loggregator::messages::envelope::EnvelopeMessage;
 use bbs::testing::clients::loggregator::messages::{Envelope, LogType};
 use bbs_proto::models as proto;
-use bbs_proto::prost::Message as _;
 use serde_json::json;
 
 use super::upsert_domain;
@@ -74,19 +73,6 @@ fn with_agent(deployment: Deployment, agent: &Loggregator) -> Deployment {
         )
 }
 
-async fn call(
-    deployment: &Deployment,
-    host: &Host,
-    path: &str,
-    request: &impl bbs_proto::prost::Message,
-) -> Vec<u8> {
-    let call = deployment
-        .client()
-        .post(format!("https://{}/v1/{path}", host.address))
-        .body(request.encode_to_vec());
-    call.send().await.unwrap().bytes().await.unwrap().to_vec()
-}
-
 /// Creates a domain, an LRP with unclaimed instances, a task that succeeded on a cell, and a
 /// pending one.
 async fn create_records(deployment: &Deployment, host: &Host) {
@@ -98,13 +84,10 @@ async fn create_records(deployment: &Deployment, host: &Host) {
     let request = proto::DesireLrpRequest {
         desired_lrp: Some(lrp("some-guid")),
     };
-    let answer = call(deployment, host, "desired_lrp/desire.r2", &request).await;
-    assert_eq!(
-        proto::DesiredLrpLifecycleResponse::decode(&answer[..])
-            .unwrap()
-            .error,
-        None
-    );
+    let answer: proto::DesiredLrpLifecycleResponse = deployment
+        .call(host, "desired_lrp/desire.r2", &request)
+        .await;
+    assert_eq!(answer.error, None);
     for guid in ["task-1", "task-2"] {
         let task_guid = guid.into();
         let domain = b"cf-apps".to_vec();
@@ -113,36 +96,24 @@ async fn create_records(deployment: &Deployment, host: &Host) {
             task_guid,
             domain,
         };
-        let answer = call(deployment, host, "tasks/desire.r2", &request).await;
-        assert_eq!(
-            proto::TaskLifecycleResponse::decode(&answer[..])
-                .unwrap()
-                .error,
-            None
-        );
+        let answer: proto::TaskLifecycleResponse =
+            deployment.call(host, "tasks/desire.r2", &request).await;
+        assert_eq!(answer.error, None);
     }
     let request = proto::StartTaskRequest {
         task_guid: b"task-1".to_vec(),
         cell_id: b"cell-1".to_vec(),
     };
-    let answer = call(deployment, host, "tasks/start", &request).await;
-    assert!(
-        proto::StartTaskResponse::decode(&answer[..])
-            .unwrap()
-            .should_start
-    );
+    let answer: proto::StartTaskResponse = deployment.call(host, "tasks/start", &request).await;
+    assert!(answer.should_start);
     let request = proto::CompleteTaskRequest {
         task_guid: b"task-1".to_vec(),
         cell_id: b"cell-1".to_vec(),
         ..Default::default()
     };
-    let answer = call(deployment, host, "tasks/complete", &request).await;
-    assert_eq!(
-        proto::TaskLifecycleResponse::decode(&answer[..])
-            .unwrap()
-            .error,
-        None
-    );
+    let answer: proto::TaskLifecycleResponse =
+        deployment.call(host, "tasks/complete", &request).await;
+    assert_eq!(answer.error, None);
 }
 
 fn check(row: &MetricRow, envelope: &Envelope) {
@@ -407,11 +378,10 @@ async fn rejected_request_is_logged_to_the_app() {
             ..lrp(&guid)
         }),
     };
-    let answer = call(&deployment, &host, "desired_lrp/desire.r2", &desire).await;
-    let error = proto::DesiredLrpLifecycleResponse::decode(&answer[..])
-        .unwrap()
-        .error
-        .expect("an LRP without a domain is invalid");
+    let answer: proto::DesiredLrpLifecycleResponse = deployment
+        .call(&host, "desired_lrp/desire.r2", &desire)
+        .await;
+    let error = answer.error.expect("an LRP without a domain is invalid");
     let reason = String::from_utf8(error.message).unwrap();
     // A guid without an app guid is logged to no app.
     let without_app = proto::DesireLrpRequest {
@@ -420,7 +390,9 @@ async fn rejected_request_is_logged_to_the_app() {
             ..lrp("some-guid")
         }),
     };
-    call(&deployment, &host, "desired_lrp/desire.r2", &without_app).await;
+    deployment
+        .call::<()>(&host, "desired_lrp/desire.r2", &without_app)
+        .await;
     let update = proto::UpdateDesiredLrpRequest {
         process_guid: guid.clone().into_bytes(),
         update: Some(proto::DesiredLrpUpdate {
@@ -428,7 +400,9 @@ async fn rejected_request_is_logged_to_the_app() {
             ..Default::default()
         }),
     };
-    call(&deployment, &host, "desired_lrp/update", &update).await;
+    deployment
+        .call::<()>(&host, "desired_lrp/update", &update)
+        .await;
     until(|| agent.lines().len() >= 2).await;
     let lines = agent.lines();
     assert_eq!(lines.len(), 2, "{lines:#?}");

@@ -12,7 +12,7 @@ use serde_json::json;
 use super::tls::wait_for_api_log;
 use crate::harness::certificates::replace;
 use crate::harness::database::Kind;
-use crate::harness::deployment::Deployment;
+use crate::harness::deployment::{Deployment, call};
 use crate::harness::diego::trust::Trust;
 use crate::harness::host::Host;
 use crate::harness::locket::certificate;
@@ -32,18 +32,7 @@ struct TaskClient {
 
 impl TaskClient {
     async fn post<A: Message + Default>(&self, path: &str, request: &impl Message) -> A {
-        let call = self
-            .http
-            .post(format!("https://{}/v1/{path}", self.address))
-            .body(request.encode_to_vec());
-        let body = call
-            .send()
-            .await
-            .expect("the host answers")
-            .bytes()
-            .await
-            .expect("a whole answer");
-        A::decode(&body[..]).expect("a message")
+        call(&self.http, self.address, path, request).await
     }
 
     async fn task_call(&self, path: &str, request: &impl Message) {

@@ -1,11 +1,9 @@
 //! Rotation of residue: it is resealed with the records, and still restores them.
 
 use super::*;
-use crate::harness::fixture::{self, VERSION};
+use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::stored::Stored;
 
-/// Migrating down to this version stores residue.
-const OLDEST: u64 = 1_471_030_898;
 const PASSPHRASE: &str = "correct horse battery staple";
 
 on_each_database!(residue_is_resealed_and_restored_with_the_new_key_alone);

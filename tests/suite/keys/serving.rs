@@ -14,7 +14,8 @@ use crate::api::answers::answers_as_diego_did;
 use crate::api::{lrp, routes};
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules;
+use crate::harness::modules::modules;
+use crate::harness::output::text;
 
 const BEFORE: &str = "key-2024";
 const AFTER: &str = "key-2026";
@@ -25,9 +26,8 @@ fn both_keys() -> serde_json::Value {
 
 /// An installation on the fixture's database with a second key, which is active.
 async fn with_a_new_key(kind: Kind) -> Installation {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
-    installation
+    Installation::of_diego(&modules(), kind)
+        .await
         .set("encryption_keys", both_keys())
         .set("active_key_label", AFTER)
 }
@@ -50,14 +50,6 @@ fn rotate_by_command(installation: &Installation) {
             .succeed(&["keys", "rotate"])
             .contains("Nothing to do")
     );
-}
-
-fn text(output: &std::process::Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
 }
 
 fn wait_until_rotated(host: &mut Host) {
@@ -174,12 +166,8 @@ async fn host_rotates_while_serving_and_the_old_key_can_then_be_removed(kind: Ki
 
     let verified = installation.succeed(&["keys", "verify", "--label", BEFORE]);
     assert!(verified.contains("may be removed"), "{verified}");
-    let in_use = installation.run(&["keys", "verify", "--label", AFTER]);
-    assert!(
-        !in_use.status.success() && text(&in_use).contains("is the active key"),
-        "{}",
-        text(&in_use)
-    );
+    let in_use = installation.fail(&["keys", "verify", "--label", AFTER]);
+    assert!(in_use.contains("is the active key"), "{in_use}");
     let status: serde_json::Value =
         serde_json::from_str(&installation.succeed(&["keys", "status", "--json"])).unwrap();
     assert_eq!(
@@ -238,11 +226,10 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
     ] {
         assert!(status.contains(part), "{part:?} is not in:\n{status}");
     }
-    let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
+    let refused = installation.fail(&["keys", "verify", "--label", BEFORE]);
     assert!(
-        !refused.status.success() && text(&refused).contains("must stay in `encryption_keys`"),
-        "{}",
-        text(&refused)
+        refused.contains("must stay in `encryption_keys`"),
+        "{refused}"
     );
     rotate_by_command(&installation);
     installation.succeed(&["keys", "verify", "--label", BEFORE]);
@@ -250,16 +237,11 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
     let installation = only(installation, AFTER, "another passphrase");
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
-    let busy = installation.run(&["keys", "rotate"]);
+    let busy = installation.fail(&["keys", "rotate"]);
+    assert!(busy.contains("a host holds the lock"), "{busy}");
     assert!(
-        !busy.status.success() && text(&busy).contains("a host holds the lock"),
-        "{}",
-        text(&busy)
-    );
-    assert!(
-        text(&busy).contains(&format!("(pid {} on this machine)", host.pid())),
-        "{}",
-        text(&busy)
+        busy.contains(&format!("(pid {} on this machine)", host.pid())),
+        "{busy}"
     );
 }
 
@@ -281,22 +263,20 @@ async fn rows_that_diegos_rotation_left_out_are_re_sealed_by_the_command(kind: K
         status.contains("texts are under key-2024, which no serving host re-seals"),
         "{status}"
     );
-    let refused = installation.run(&["keys", "verify", "--label", BEFORE]);
+    let refused = installation.fail(&["keys", "verify", "--label", BEFORE]);
     assert!(
-        !refused.status.success() && text(&refused).contains("`bbs keys rotate` re-seals them"),
-        "{}",
-        text(&refused)
+        refused.contains("`bbs keys rotate` re-seals them"),
+        "{refused}"
     );
 
     let mut killed = installation.command(&["keys", "rotate"]);
     killed.env("BBS_FAULT", "after-rotation-batch:1");
     assert!(!killed.output().unwrap().status.success());
     let without = only(installation, AFTER, "another passphrase");
-    let refused = without.run(&["serve"]);
+    let refused = text(&without.run(&["serve"]));
     assert!(
-        text(&refused).contains("still under the key \"key-2024\""),
-        "{}",
-        text(&refused)
+        refused.contains("still under the key \"key-2024\""),
+        "{refused}"
     );
 
     let installation = without.set("encryption_keys", both_keys());
@@ -316,12 +296,10 @@ async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind:
     );
 
     let installation = only(installation, AFTER, "another passphrase");
-    let refused = installation.run(&["serve"]);
-    assert!(!refused.status.success());
+    let refused = installation.fail(&["serve"]);
     assert!(
-        text(&refused).contains("still under the key \"key-2024\""),
-        "{}",
-        text(&refused)
+        refused.contains("still under the key \"key-2024\""),
+        "{refused}"
     );
 
     let installation = installation.set("encryption_keys", both_keys());
@@ -494,11 +472,9 @@ async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
     );
 
     let installation = only(installation, AFTER, "another passphrase");
-    let refused = installation.run(&["serve"]);
-    assert!(!refused.status.success());
+    let refused = installation.fail(&["serve"]);
     assert!(
-        self::text(&refused).contains("still under the key \"key-2024\""),
-        "{}",
-        self::text(&refused)
+        refused.contains("still under the key \"key-2024\""),
+        "{refused}"
     );
 }

@@ -118,9 +118,9 @@ async fn every_read_of_a_damaged_record_reports_the_cause() {
 /// Through the executable, because the in-process server does not create the host's own tables.
 #[tokio::test(flavor = "multi_thread")]
 async fn removal_of_a_record_removes_its_residue() {
-    let installation =
-        Installation::new(&modules::modules(), Kind::Sqlite).set("pin_data_version", VERSION);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite)
+        .await
+        .set("pin_data_version", VERSION);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     stored.up(NEWEST).await.unwrap();
     let guids: Vec<_> = fixture::rows("desired_lrps")

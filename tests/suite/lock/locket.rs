@@ -7,6 +7,7 @@ use super::{SHORT_TTL, domains, host, standby, upsert_domain};
 use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
+use crate::harness::output::{errors, refused};
 
 /// Longer than a test, so that the lock neither expires nor is renewed.
 const LONG_TTL: &str = "10m";
@@ -45,7 +46,7 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
             .await
             .unwrap()
     };
-    let output = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let output = errors(&refused);
     assert!(
         output.contains("another host holds the lock of this database: one;"),
         "a command with the uuid of a host does not share its lock: {output}"
@@ -78,7 +79,7 @@ async fn two_commands_of_one_configuration_do_not_share_the_lock() {
     let refused = tokio::task::spawn_blocking(move || installation.run(&["keys", "rotate"]))
         .await
         .unwrap();
-    let output = String::from_utf8_lossy(&refused.stderr).into_owned();
+    let output = errors(&refused);
     assert!(
         output.contains("holds the lock of this database: one-command-"),
         "{output}"
@@ -188,11 +189,7 @@ async fn locket_connection_errors_name_their_cause() {
         let output = tokio::task::spawn_blocking(move || installation.run(&["migrate", "up"]))
             .await
             .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(
-            !output.status.success() && errors.contains(wanted),
-            "{wanted}: {errors}"
-        );
+        refused(output, wanted);
     }
     assert_eq!(locket.holder(), None);
 }

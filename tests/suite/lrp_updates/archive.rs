@@ -126,15 +126,7 @@ async fn last_definitions_are_kept(kind: Kind) {
         definitions_kept: 2,
         ..Policy::default()
     };
-    let server = running_with(
-        Options {
-            kind,
-            policy,
-            ..Options::default()
-        },
-        0,
-    )
-    .await;
+    let server = running_under(kind, policy, 0).await;
     after_updates(&server, &["version-2", "version-3", "version-4"]).await;
     let listed: Vec<_> = definitions(&server)
         .await
@@ -154,15 +146,7 @@ async fn convergence_prunes_definitions_that_are_too_old(kind: Kind) {
         definitions_max_age: Duration::from_secs(100),
         ..Policy::default()
     };
-    let server = running_with(
-        Options {
-            kind,
-            policy,
-            ..Options::default()
-        },
-        0,
-    )
-    .await;
+    let server = running_under(kind, policy, 0).await;
     after_updates(&server, &["version-2", "version-3"]).await;
     server.clock.set(NOW_NS + 101_500_000_000);
     convergence::run(&server.service).await.unwrap();
@@ -207,15 +191,7 @@ async fn each_run_of_convergence_prunes_the_next_archives_and_then_the_first_one
         archives_per_run: 1,
         ..Policy::default()
     };
-    let server = running_with(
-        Options {
-            kind,
-            policy,
-            ..Options::default()
-        },
-        0,
-    )
-    .await;
+    let server = running_under(kind, policy, 0).await;
     for guid in ["a", "b", "c"] {
         let first = proto::DesiredLrp {
             process_guid: guid.into(),

@@ -20,15 +20,11 @@ async fn auctions(neighbours: &Neighbours) -> Vec<(Value, Value)> {
 on_each_database!(auctions_have_the_resources_of_the_definition_that_an_instance_is_to_run);
 async fn auctions_have_the_resources_of_the_definition_that_an_instance_is_to_run(kind: Kind) {
     let neighbours = Neighbours::start();
-    let server = running_with(
-        Options {
-            kind,
-            clients: neighbours.clients(),
-            ..Options::default()
-        },
-        2,
-    )
-    .await;
+    let options = Options {
+        clients: neighbours.clients(),
+        ..Options::on(kind)
+    };
+    let server = running_with(options, 2).await;
     assert_eq!(auctions(&neighbours).await, [(json!([0, 1]), json!(64))]);
     update_to(&server, "version-2").await;
     assert_eq!(auctions(&neighbours).await, [(json!([0]), json!(128))]);
@@ -42,9 +38,8 @@ on_each_database!(update_with_fewer_instances_auctions_none_that_it_deletes);
 async fn update_with_fewer_instances_auctions_none_that_it_deletes(kind: Kind) {
     let neighbours = Neighbours::start();
     let options = Options {
-        kind,
         clients: neighbours.clients(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = running_with(options, 0).await;
     let scaled = proto::DesiredLrpUpdate {

@@ -7,12 +7,7 @@ use crate::harness::layouts::on_each_layout;
 
 on_each_layout!(update_replaces_the_whole_definition_and_keeps_the_rest);
 async fn update_replaces_the_whole_definition_and_keeps_the_rest(kind: Kind) {
-    let server = Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::with_translators(kind).await;
     let given = proto::DesiredLrp {
         instances: 0,
         annotation: b"note".to_vec(),
@@ -158,17 +153,7 @@ async fn cancellation_without_an_update_is_an_error_and_changes_nothing(kind: Ki
 
 on_each_layout!(repeated_cancellation_changes_nothing);
 async fn repeated_cancellation_changes_nothing(kind: Kind) {
-    let server = running(kind, 2).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    let server = updating(kind, 2).await;
     // The instance that is not routable keeps the cancelled update under way.
     start_new_unroutable(&server, 0, "new-0").await;
     assert_eq!(cancel(&server).await, None);
@@ -190,12 +175,7 @@ async fn repeated_cancellation_changes_nothing(kind: Kind) {
 
 on_each_layout!(absent_lrps_are_answered_with_not_found);
 async fn absent_lrps_are_answered_with_not_found(kind: Kind) {
-    let server = Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::with_translators(kind).await;
     assert_eq!(
         update(&server, to(definition("version-2"))).await,
         Some(Type::ResourceNotFound)
@@ -400,12 +380,7 @@ async fn definitions_that_a_client_of_diego_sends_are_ignored() {
 
 on_each_layout!(missing_ids_are_generated);
 async fn missing_ids_are_generated(kind: Kind) {
-    let server = Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::with_translators(kind).await;
     desire(
         &server,
         proto::DesiredLrp {

@@ -6,18 +6,7 @@ use crate::harness::layouts::on_each_layout;
 
 on_each_layout!(cancellation_reverts_the_instances_that_were_replaced);
 async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
-    let server = running(kind, 3).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-            "2/0 RUNNING old-2 version-1",
-        ],
-    )
-    .await;
+    let server = updating(kind, 3).await;
     start_new(&server, 0, "new-0").await;
     until_rows(
         &server,

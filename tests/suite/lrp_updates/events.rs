@@ -13,9 +13,7 @@ const OF_DEFINITIONS: &str = "/v1.2/events/lrp_instances.r1";
 
 on_each_layout!(subscriber_learns_of_a_halt_and_its_end);
 async fn subscriber_learns_of_a_halt_and_its_end(kind: Kind) {
-    let server = running(kind, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = updating(kind, 1).await;
     let mut stream = EventStream::open(server.url(OF_DEFINITIONS), "").await;
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
@@ -265,9 +263,7 @@ async fn event_of_a_crash_during_an_update_has_its_count_and_reason(kind: Kind) 
 
 on_each_database!(subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_up);
 async fn subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_up(kind: Kind) {
-    let server = running(kind, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = updating(kind, 1).await;
     claim_new(&server, 0, "new-0").await;
     let mut stream = EventStream::open(server.url(INSTANCES), "").await;
     assert_eq!(cancel(&server).await, None);

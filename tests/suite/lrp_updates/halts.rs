@@ -14,15 +14,9 @@ const SECOND: i64 = 1_000_000_000;
 
 on_each_layout!(crashing_instance_halts_the_update_until_it_runs);
 async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
-    let server = running(kind, 2).await;
-    update_to(&server, "version-2").await;
-    let replaced = [
-        "0/0 UNCLAIMED  version-2",
-        "0/1 RUNNING old-0 version-1",
-        "1/0 RUNNING old-1 version-1",
-    ];
+    let server = updating(kind, 2).await;
     for _ in 0..3 {
-        until_rows(&server, &replaced).await;
+        until_rows(&server, &FIRST_OF_TWO).await;
         claim_new(&server, 0, "new-0").await;
         assert_eq!(call_error(&server, CRASH, &crash(0, "new-0")).await, None);
     }
@@ -46,7 +40,7 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     );
     server.clock.set(NOW_NS + 31 * SECOND);
     convergence::run(&server.service).await.unwrap();
-    until_rows(&server, &replaced).await;
+    until_rows(&server, &FIRST_OF_TWO).await;
     start_new(&server, 0, "new-0").await;
     settle(&server).await;
     // It may crash again at once, so the old container stays, and the other instance is not
@@ -57,15 +51,7 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     );
     server.clock.set(NOW_NS + 340 * SECOND);
     convergence::run(&server.service).await.unwrap();
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    until_rows(&server, &SECOND_OF_TWO).await;
     start_new(&server, 1, "new-1").await;
     until_done(&server).await;
 }
@@ -100,15 +86,7 @@ async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(k
     };
     let server = running_at(kind, pace, 2).await;
     update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    until_rows(&server, &FIRST_OF_TWO).await;
     start_new_unroutable(&server, 0, "new-0").await;
     server.clock.set(NOW_NS + 59 * SECOND);
     let waiting = status(&server).await;
@@ -118,15 +96,7 @@ async fn instance_that_does_not_become_routable_halts_the_update_until_it_does(k
     let reason = &b"the instance runs and is not routable"[..];
     assert_eq!((halted.failing, &halted.halt_reason[..]), (1, reason));
     assert_eq!(call_error(&server, START, &start(0, "new-0")).await, None);
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    until_rows(&server, &SECOND_OF_TWO).await;
     assert_eq!(status(&server).await.failing, 0);
 }
 

@@ -114,12 +114,7 @@ async fn instance_that_was_claimed_before_the_update_is_replaced(kind: Kind) {
 on_each_layout!(container_that_did_not_claim_its_instance_is_trusted_with_one_definition);
 /// As by Diego's BBS, for which it is the container of a cell that was missing.
 async fn container_that_did_not_claim_its_instance_is_trusted_with_one_definition(kind: Kind) {
-    let server = Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::with_translators(kind).await;
     desire(
         &server,
         proto::DesiredLrp {
@@ -168,9 +163,7 @@ async fn container_that_did_not_claim_its_instance_is_trusted_with_one_definitio
 
 on_each_layout!(container_that_did_not_claim_its_instance_is_replaced_in_an_update);
 async fn container_that_did_not_claim_its_instance_is_replaced_in_an_update(kind: Kind) {
-    let server = running(kind, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = updating(kind, 1).await;
     // The cell of a container that was started for version-1 long ago.
     assert_eq!(call_error(&server, START, &start(0, "unknown")).await, None);
     // Neither is trusted, and there is no room for a third container.
@@ -192,15 +185,11 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
     ["cell-old-0", "cell-old-1"]
         .into_iter()
         .for_each(|cell| neighbours.add_cell(cell));
-    let server = running_with(
-        Options {
-            kind,
-            clients: neighbours.clients(),
-            ..Options::default()
-        },
-        2,
-    )
-    .await;
+    let options = Options {
+        clients: neighbours.clients(),
+        ..Options::on(kind)
+    };
+    let server = running_with(options, 2).await;
     let before = images(&server).await;
     assert_eq!(remove_lrp(&server).await, None);
     let again = proto::DesiredLrp {
@@ -239,12 +228,7 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
 
 on_each_layout!(recreated_instance_is_stopped_before_its_successor_starts);
 async fn recreated_instance_is_stopped_before_its_successor_starts(kind: Kind) {
-    let server = Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::with_translators(kind).await;
     let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
     desire(
         &server,
@@ -274,17 +258,7 @@ async fn recreated_instance_is_stopped_before_its_successor_starts(kind: Kind) {
 
 on_each_layout!(scaling_during_an_update_adds_new_instances_and_removes_the_last_ones);
 async fn scaling_during_an_update_adds_new_instances_and_removes_the_last_ones(kind: Kind) {
-    let server = running(kind, 2).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    let server = updating(kind, 2).await;
     let scaled = |instances| proto::DesiredLrpUpdate {
         instances: Some(instances),
         ..Default::default()
@@ -313,9 +287,7 @@ async fn scaling_during_an_update_adds_new_instances_and_removes_the_last_ones(k
 
 on_each_layout!(removal_ends_the_update);
 async fn removal_ends_the_update(kind: Kind) {
-    let server = running(kind, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = updating(kind, 1).await;
     assert_eq!(remove_lrp(&server).await, None);
     assert_eq!(
         server
@@ -335,9 +307,7 @@ async fn removal_ends_the_update(kind: Kind) {
 
 on_each_layout!(crash_of_a_replaced_container_leaves_its_successor);
 async fn crash_of_a_replaced_container_leaves_its_successor(kind: Kind) {
-    let server = running(kind, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = updating(kind, 1).await;
     assert_eq!(call_error(&server, CRASH, &crash(0, "old-0")).await, None);
     until_rows(&server, &["0/0 UNCLAIMED  version-2"]).await;
     assert_eq!(images(&server).await[0].crash_count, 0);
@@ -345,9 +315,7 @@ async fn crash_of_a_replaced_container_leaves_its_successor(kind: Kind) {
 
 on_each_layout!(evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs);
 async fn evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs(kind: Kind) {
-    let server = running(kind, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = updating(kind, 1).await;
     let started = start(0, "old-0");
     let request = proto::EvacuateRunningActualLrpRequest {
         actual_lrp_key: key(0),
@@ -375,17 +343,7 @@ async fn evacuation_of_a_replaced_container_keeps_it_until_its_successor_runs(ki
 
 on_each_layout!(convergence_continues_an_update_after_a_restart);
 async fn convergence_continues_an_update_after_a_restart(kind: Kind) {
-    let server = running(kind, 2).await;
-    update_to(&server, "version-2").await;
-    until_rows(
-        &server,
-        &[
-            "0/0 UNCLAIMED  version-2",
-            "0/1 RUNNING old-0 version-1",
-            "1/0 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    let server = updating(kind, 2).await;
     // Another host has no hint of the update.
     let clients = bbs::testing::clients::Clients::default();
     let events = bbs::testing::events::Events::default();
@@ -405,13 +363,5 @@ async fn convergence_continues_an_update_after_a_restart(kind: Kind) {
         ))
         .await;
     convergence::run(&other).await.unwrap();
-    until_rows(
-        &server,
-        &[
-            "0/0 RUNNING new-0 version-2",
-            "1/0 UNCLAIMED  version-2",
-            "1/1 RUNNING old-1 version-1",
-        ],
-    )
-    .await;
+    until_rows(&server, &SECOND_OF_TWO).await;
 }

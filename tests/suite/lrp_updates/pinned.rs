@@ -16,9 +16,8 @@ async fn definition_is_refused_while_the_database_is_pinned_below_it(kind: Kind)
         .await
         .expect("the migration succeeds");
     let options = Options {
-        kind,
         translators: translators(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = Server::at(database, &migrations(), BELOW, options).await;
     desire(

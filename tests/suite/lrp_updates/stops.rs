@@ -43,10 +43,9 @@ async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(ki
         ..Policy::default()
     };
     let options = Options {
-        kind,
         policy,
         clients: neighbours.clients(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = running_with(options, 3).await;
     neighbours.auctioneer.take_requests();
@@ -92,10 +91,9 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
         ..Policy::default()
     };
     let options = Options {
-        kind,
         policy,
         clients: neighbours.clients(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = running_with(options, 1).await;
     update_to(&server, "version-2").await;
@@ -133,9 +131,8 @@ async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
     let neighbours = Neighbours::start();
     neighbours.add_cell("cell-old-0");
     let options = Options {
-        kind,
         clients: neighbours.clients(),
-        ..Options::default()
+        ..Options::on(kind)
     };
     let server = running_with(options, 1).await;
     update_to(&server, "version-2").await;

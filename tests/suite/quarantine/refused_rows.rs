@@ -6,12 +6,13 @@ use std::path::Path;
 use bbs::testing::database::Dialect;
 use bbs_proto::models as proto;
 
-use super::{assert_contains, stderr_of};
+use super::assert_contains;
 use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::fixture;
 use crate::harness::host::Installation;
 use crate::harness::modules;
 use crate::harness::on_each::on_one_server;
+use crate::harness::output::errors;
 use crate::tasks::definition;
 
 const MODULE: &str = "up of migration 1795000060 (unstorable";
@@ -24,10 +25,10 @@ async fn with_tasks(kind: Kind) -> (Installation, Vec<String>) {
 }
 
 async fn with_tasks_and(kind: Kind, modules: &Path) -> (Installation, Vec<String>) {
-    let installation = Installation::new(modules, kind);
-    // So that the first and the last task are of different batches.
-    let installation = installation.set("migration_units_per_second", 200);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(modules, kind)
+        .await
+        // So that the first and the last task are of different batches.
+        .set("migration_units_per_second", 200);
     let guids = query(&installation, "SELECT guid FROM tasks ORDER BY guid").await;
     (installation, guids)
 }
@@ -64,8 +65,9 @@ fn wide(characters: usize) -> String {
 
 fn stopped(installation: &Installation, arguments: &[&str]) -> String {
     let output = installation.run(arguments);
-    assert_eq!(output.status.code(), Some(1), "{}", stderr_of(&output));
-    stderr_of(&output)
+    let errors = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    errors
 }
 
 on_each_database!(rows_that_the_database_refuses_leave_their_units_out);

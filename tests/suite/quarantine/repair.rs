@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use bbs::testing::database::sql;
 use bbs_files::digest::to_hex;
@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::harness::database::{dump, on_each_server};
+use crate::harness::output::{self, succeeded};
 use crate::harness::{PATIENCE, terminal};
 
 /// A database with one unit in quarantine, whose run info is damaged, at the newest version.
@@ -169,17 +170,13 @@ async fn corrected_unit_is_imported_and_restored_beside_a_serving_host(kind: Kin
         dump
     };
     let before = quarantine().await;
-    let tried = case.import(&entries, &["--dry-run"]);
-    assert!(tried.status.success(), "{}", stderr_of(&tried));
     assert_contains(
-        &String::from_utf8_lossy(&tried.stdout),
+        &succeeded(case.import(&entries, &["--dry-run"])),
         &["can be imported; nothing was written"],
     );
     assert_eq!(quarantine().await, before);
-    let imported = case.import(&entries, &[]);
-    assert!(imported.status.success(), "{}", stderr_of(&imported));
     assert_contains(
-        &String::from_utf8_lossy(&imported.stdout),
+        &succeeded(case.import(&entries, &[])),
         &["imported; `bbs migrate quarantine retry` restores"],
     );
     assert!(!has(&host, case.unit()).await, "it stays in quarantine");
@@ -241,8 +238,7 @@ async fn export_is_sealed_unless_it_goes_to_a_terminal_or_a_private_file(kind: K
         (0o600, Some(case.exported()))
     );
     // What was exported sealed is imported as it was.
-    let imported = case.import(&sealed, &[]);
-    assert!(imported.status.success(), "{}", stderr_of(&imported));
+    succeeded(case.import(&sealed, &[]));
     assert_eq!(
         serde_json::from_slice(&std::fs::read(&file).unwrap()).ok(),
         Some(case.exported())
@@ -257,9 +253,7 @@ async fn correction_that_does_not_fit_the_layout_is_refused_and_writes_nothing(k
     let refused = |change: &dyn Fn(&mut Value), reason: &str| {
         let mut entries = exported.clone();
         change(&mut entries[0]);
-        let output = case.import(&entries, &[]);
-        assert!(!output.status.success(), "{reason}");
-        assert_contains(&stderr_of(&output), &[reason]);
+        output::refused(case.import(&entries, &[]), reason);
     };
     let row = |change: fn(&mut Value)| {
         move |entry: &mut Value| change(&mut entry["tables"]["desired_lrps"][0])
@@ -348,12 +342,8 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
         .edit("stat -c %a \"$1\" \"$(dirname \"$1\")\" >&2; cp \"$1\" \"$1~\"")
         .output()
         .unwrap();
-    assert!(unchanged.status.success(), "{}", stderr_of(&unchanged));
-    assert_eq!(
-        String::from_utf8_lossy(&unchanged.stdout),
-        "Nothing was changed.\n"
-    );
     assert_eq!(stderr_of(&unchanged), "600\n700\n");
+    assert_eq!(succeeded(unchanged), "Nothing was changed.\n");
     for (script, reason) in [
         ("echo '{' > \"$1\"", "is not of the form"),
         (
@@ -362,9 +352,7 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
         ),
         ("exit 7", "failed (exit status: 7); nothing was written"),
     ] {
-        let refused = case.edit(script).output().unwrap();
-        assert!(!refused.status.success(), "{script}");
-        assert_contains(&stderr_of(&refused), &[reason]);
+        output::refused(case.edit(script).output().unwrap(), reason);
         assert_eq!(case.left_in_temporary(), Vec::<PathBuf>::new());
     }
     let mut without = case.edit("");
@@ -377,8 +365,7 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
     let encoded = to_hex(&case.run_info);
     let correct = format!("sed -i 's|\"hex\": \"0a05\"|\"hex\": \"{encoded}\"|' \"$1\"");
     let edited = case.edit(&correct).output().unwrap();
-    assert!(edited.status.success(), "{}", stderr_of(&edited));
-    assert_contains(&String::from_utf8_lossy(&edited.stdout), &["imported"]);
+    assert_contains(&succeeded(edited), &["imported"]);
     assert_eq!(case.left_in_temporary(), Vec::<PathBuf>::new());
     case.installation()
         .succeed(&["migrate", "quarantine", "retry"]);
@@ -504,9 +491,7 @@ async fn quarantine_waits_for_a_migration_that_begins(kind: Kind) {
     installation.database.wait_for_lock_wait().await;
     beginning.commit().await.unwrap();
     database.close().await;
-    let refused = refused.await.unwrap();
-    assert!(!refused.status.success());
-    assert_contains(&stderr_of(&refused), &["a migration is under way"]);
+    output::refused(refused.await.unwrap(), "a migration is under way");
 }
 
 on_each_database!(quarantine_of_an_unfinished_migration_is_not_changed);

@@ -5,11 +5,13 @@
 use bbs_proto::{v0_9, v0_10};
 
 use super::*;
+use crate::api::run_action;
 use crate::harness::database::on_each_database;
 use crate::harness::event_stream::EventStream;
+use crate::harness::fixture::{self, UNSPLIT_TAGS};
 use crate::harness::host::{Host, Installation};
+use crate::harness::modules;
 use crate::harness::stored::Stored;
-use crate::harness::{fixture, modules};
 
 mod client;
 mod round_trips;
@@ -20,24 +22,9 @@ use client::VersionedClient;
 
 const DOMAIN: &str = "matrix";
 
-/// The version before a migration that decrypts, splits and re-encrypts every desired LRP.
-const FROM: u64 = 1_698_182_853;
-
-fn run() -> proto::Action {
-    let run = proto::RunAction {
-        path: b"/bin/app".to_vec(),
-        user: b"vcap".to_vec(),
-        ..Default::default()
-    };
-    proto::Action {
-        run_action: Some(run),
-        ..Default::default()
-    }
-}
-
 fn timeout(timeout_ms: i64) -> proto::Action {
     let timeout = proto::TimeoutAction {
-        action: Some(Box::new(run())),
+        action: Some(Box::new(run_action())),
         timeout_ms,
         ..Default::default()
     };
@@ -72,7 +59,7 @@ fn lrp(process_guid: &str) -> proto::DesiredLrp {
         domain: DOMAIN.into(),
         instances: 1,
         setup: Some(timeout(2_000)),
-        action: Some(run()),
+        action: Some(run_action()),
         monitor: Some(timeout(3_000)),
         start_timeout_ms: 61_000,
         memory_mb: 64,
@@ -308,19 +295,18 @@ async fn clients_of_all_versions_read_what_each_of_them_writes(kind: Kind) {
     assert_are_read(&clients, &kept).await;
 }
 
-/// The fixture at [`FROM`].
-async fn at_from(kind: Kind) -> Installation {
-    let installation = Installation::new(&modules::modules(), kind);
-    fixture::write_to(&installation.database).await;
+/// The fixture at [`UNSPLIT_TAGS`].
+async fn at_unsplit_tags(kind: Kind) -> Installation {
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
-    stored.down(FROM).await.unwrap();
+    stored.down(UNSPLIT_TAGS).await.unwrap();
     stored.context.database.close().await;
     installation
 }
 
-/// Serves an installation at [`FROM`], and writes records with clients of all versions.
+/// Serves an installation at [`UNSPLIT_TAGS`], and writes records with clients of all versions.
 async fn written_before(installation: Installation) -> (Installation, Vec<Records>) {
-    let installation = installation.set("pin_data_version", FROM);
+    let installation = installation.set("pin_data_version", UNSPLIT_TAGS);
     let host = installation.serve();
     let clients = VersionedClient::all(&host.url(""));
     let removed = write(&clients, "removed").await;
@@ -337,7 +323,7 @@ on_each_database!(clients_of_all_versions_are_served_before_during_and_after_an_
 async fn clients_of_all_versions_are_served_before_during_and_after_an_online_migration(
     kind: Kind,
 ) {
-    let (installation, mut all) = written_before(at_from(kind).await).await;
+    let (installation, mut all) = written_before(at_unsplit_tags(kind).await).await;
     let installation = installation.set("migration_mode", "online");
     let mut host = installation.serve();
     let clients = VersionedClient::all(&host.url(""));
@@ -388,7 +374,7 @@ on_each_database!(
 async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_records_after_it(
     kind: Kind,
 ) {
-    let (installation, all) = written_before(at_from(kind).await).await;
+    let (installation, all) = written_before(at_unsplit_tags(kind).await).await;
     let mut host = Host::start(installation.command(&["serve"]), "listening");
     let clients = VersionedClient::all(&host.url(""));
     for client in &clients {

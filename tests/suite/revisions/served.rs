@@ -7,20 +7,18 @@ use crate::harness::fixture;
 
 pub(super) async fn server(kind: Kind, pin: Option<&'static str>) -> Server {
     Server::start(Options {
-        kind,
         translators: translators(),
         pin,
-        ..Options::default()
+        ..Options::on(kind)
     })
     .await
 }
 
 async fn with_fixture(kind: Kind) -> Server {
     Server::start(Options {
-        kind,
         with_fixture: true,
         translators: translators(),
-        ..Options::default()
+        ..Options::on(kind)
     })
     .await
 }
@@ -288,11 +286,7 @@ async fn cells_are_listed_by_both_verbs() {
 /// Goal: a revision belongs to its module. Without the module its routes are not found.
 #[tokio::test(flavor = "multi_thread")]
 async fn routes_of_a_translator_that_is_taken_out_are_not_found() {
-    let server = Server::start(Options {
-        kind: Kind::Sqlite,
-        ..Options::default()
-    })
-    .await;
+    let server = Server::empty(Kind::Sqlite).await;
     for method in &translator("1.0").manifest().methods {
         let path = &method.path;
         assert_eq!(

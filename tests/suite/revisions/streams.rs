@@ -274,9 +274,8 @@ impl FailingHost {
         let module = modules::translator("hostile-translator", &sandbox);
         let translators = vec![Arc::clone(&module) as Arc<dyn Translate>];
         let server = Server::start(Options {
-            kind: Kind::Sqlite,
             translators,
-            ..Options::default()
+            ..Options::on(Kind::Sqlite)
         })
         .await;
         Self {

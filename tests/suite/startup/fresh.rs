@@ -29,7 +29,7 @@ async fn assert_initialised_again(installation: &Installation) {
     let host = installation.serve();
     upsert_domain(host.address, "after").await.unwrap();
     assert!(host.terminate().success());
-    let found = status(installation);
+    let found = installation.status();
     assert_eq!(
         (&found["decision"], &found["pending"]),
         (&"serve".into(), &Value::Array(Vec::new()))
@@ -60,7 +60,7 @@ async fn assert_initialised_again(installation: &Installation) {
 
 on_each_database!(diego_tables_without_rows_or_version_are_initialised_again);
 async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let opened = installation.database.open().await;
     // A table of Locket in the same database, which is not the host's.
@@ -78,10 +78,12 @@ async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) 
 // The host's own tables hold residue of records that no longer exist.
 on_each_database!(emptied_database_with_residue_and_history_is_initialised_again);
 async fn emptied_database_with_residue_and_history_is_initialised_again(kind: Kind) {
-    let installation = diegos(kind).await.set("enable_db_health_check", true);
+    let installation = Installation::of_diego(&modules::modules(), kind)
+        .await
+        .set("enable_db_health_check", true);
     assert!(installation.serve().terminate().success());
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
-    assert!(status(&installation)["residue"].as_u64().unwrap() > 0);
+    assert!(installation.status()["residue"].as_u64().unwrap() > 0);
     let opened = installation.database.open().await;
     execute(
         &opened,
@@ -104,7 +106,7 @@ async fn emptied_database_with_residue_and_history_is_initialised_again(kind: Ki
 
 on_each_database!(database_with_all_tables_emptied_is_initialised_again);
 async fn database_with_all_tables_emptied_is_initialised_again(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
     // Tables of an interrupted migration whose state was emptied with the others.
@@ -133,7 +135,9 @@ async fn database_with_all_tables_emptied_is_initialised_again(kind: Kind) {
 
 on_each_database!(emptied_database_is_initialised_again_in_online_mode);
 async fn emptied_database_is_initialised_again_in_online_mode(kind: Kind) {
-    let installation = diegos(kind).await.set("migration_mode", "online");
+    let installation = Installation::of_diego(&modules::modules(), kind)
+        .await
+        .set("migration_mode", "online");
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let host = installation.serve();
     upsert_domain(host.address, "after").await.unwrap();
@@ -149,11 +153,10 @@ async fn emptied_database_is_initialised_again_in_online_mode(kind: Kind) {
 
 on_each_database!(a_table_of_the_catalog_with_rows_is_never_dropped);
 async fn a_table_of_the_catalog_with_rows_is_never_dropped(kind: Kind) {
-    let installation = Installation::new(&modules::modules_with_split(), kind);
-    fixture::write_to(&installation.database).await;
+    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
     assert!(installation.serve().terminate().success());
     empty(&installation, |table| COUNTED.contains(&table)).await;
-    let refused = fail(&installation, &["serve"]);
+    let refused = installation.fail(&["serve"]);
     assert!(
         refused.contains("table immutable_desired_lrps, but there is one with rows"),
         "{refused}"

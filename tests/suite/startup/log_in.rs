@@ -77,11 +77,9 @@ async fn wrong_password_is_reported_as_such() {
     let on = |place: String| format!("{USER}:wrong@{place}/{}", database.name());
     let socket = format!("unix({})", engine.folder().join("socket").display());
     for text in [on(format!("tcp({})", engine.address())), on(socket)] {
-        let installation = Installation::on(database.clone(), &modules::modules());
-        let message = fail(
-            &installation.set("database_connection_string", text),
-            &["migrate", "status"],
-        );
+        let message = Installation::on(database.clone(), &modules::modules())
+            .set("database_connection_string", text)
+            .fail(&["migrate", "status"]);
         assert!(message.contains("Access denied for user"), "{message}");
     }
 }

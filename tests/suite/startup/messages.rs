@@ -2,28 +2,26 @@
 //! standby.
 
 use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
-use crate::harness::fixture::VERSION;
+use crate::harness::fixture::{DIEGOS_NEWEST, UNSPLIT_TAGS, VERSION};
 use crate::harness::host::Host;
 use crate::harness::locket::Locket;
+use crate::harness::output::text;
 use crate::lock::locket::under;
 
 use super::*;
 
-/// The version before `split_metric_tags`, which decrypts every desired LRP.
-const UNSPLIT: u64 = 1_698_182_853;
-
 on_each_database!(status_counts_copied_units);
 async fn status_counts_copied_units(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let output = installation.run(&["migrate", "up", "--max-count", "120"]);
-    assert_eq!(output.status.code(), Some(3), "{}", output_text(&output));
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(
-        output_text(&output).contains("Migrated 120 of 360 units"),
+        text(&output).contains("Migrated 120 of 360 units"),
         "{}",
-        output_text(&output)
+        text(&output)
     );
-    let found = status(&installation);
+    let found = installation.status();
     let done = &found["copied"]["migrated"];
     let total = &found["copied"]["total"];
     assert_eq!(
@@ -39,12 +37,12 @@ async fn status_counts_copied_units(kind: Kind) {
     // As in OpenStack Ironic's `online_data_migrations`, 0 means all units.
     installation.succeed(&["migrate", "up", "--max-count", "0"]);
     assert_eq!(installation.data_version(), NEWEST);
-    assert!(status(&installation)["copied"].is_null());
+    assert!(installation.status()["copied"].is_null());
 }
 
 on_each_database!(abandoned_migration_is_reported_and_allows_key_rotation);
 async fn abandoned_migration_is_reported_and_allows_key_rotation(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     assert_eq!(
         installation
@@ -107,18 +105,15 @@ on_each_database!(each_command_of_the_message_about_a_failed_unit_works_in_both_
 /// what they say. Method: a record does not open, on the way up and on the way down; each command
 /// runs on a database in that state.
 async fn each_command_of_the_message_about_a_failed_unit_works_in_both_directions(kind: Kind) {
-    for (from, way, to) in [(UNSPLIT, "up", NEWEST), (NEWEST, "down", UNSPLIT)] {
-        let installation = diegos(kind).await;
+    for (from, way, to) in [(UNSPLIT_TAGS, "up", NEWEST), (NEWEST, "down", UNSPLIT_TAGS)] {
+        let installation = Installation::of_diego(&modules::modules(), kind).await;
         let up = if from > VERSION { "up" } else { "down" };
         let version = to.to_string();
         installation.succeed(&["migrate", up, "--to", &from.to_string()]);
         damage(&installation).await;
-        let checked = fail(
-            &installation,
-            &["migrate", "plan", "--check", "--to", &version],
-        );
+        let checked = installation.fail(&["migrate", "plan", "--check", "--to", &version]);
         let before = installation.data_version();
-        let stopped = fail(&installation, &["migrate", way, "--to", &version]);
+        let stopped = installation.fail(&["migrate", way, "--to", &version]);
         assert!(
             stopped.contains("the tables are as they were") && !stopped.contains("nothing was"),
             "{stopped}"
@@ -144,7 +139,7 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
         assert!(shown.contains("the migration stopped at it"), "{shown}");
 
         if way == "down" {
-            let refused = fail(&installation, &["serve"]);
+            let refused = installation.fail(&["serve"]);
             assert_eq!(
                 commands(&refused),
                 [&quarantining[..4], &["migrate", "abort"]],
@@ -159,7 +154,7 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
         assert_eq!(
             (
                 installation.data_version(),
-                status(&installation)["underway"].is_null()
+                installation.status()["underway"].is_null()
             ),
             (before, true)
         );
@@ -173,7 +168,7 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
                 "it serves again"
             );
         }
-        fail(&installation, &["migrate", way, "--to", &version]);
+        installation.fail(&["migrate", way, "--to", &version]);
         installation.succeed(&quarantining);
         assert_eq!(installation.data_version(), to);
     }
@@ -181,9 +176,9 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
 
 #[tokio::test]
 async fn verify_of_an_unknown_label_is_an_error() {
-    let installation = diegos(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite).await;
     let before = dump(&installation.database).await;
-    let message = fail(&installation, &["keys", "verify", "--label", "nope"]);
+    let message = installation.fail(&["keys", "verify", "--label", "nope"]);
     assert!(
         message.contains("`encryption_keys` has no key \"nope\"") && message.contains("key-2024"),
         "{message}"
@@ -194,8 +189,10 @@ async fn verify_of_an_unknown_label_is_an_error() {
 
 #[tokio::test]
 async fn status_uses_the_pinned_version() {
-    let installation = diegos(Kind::Sqlite).await.set("pin_data_version", VERSION);
-    assert_eq!(status(&installation)["decision"], "serve");
+    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite)
+        .await
+        .set("pin_data_version", VERSION);
+    assert_eq!(installation.status()["decision"], "serve");
     let text = installation.succeed(&["migrate", "status"]);
     assert!(text.contains("`bbs serve` serves at once"), "{text}");
 }
@@ -204,10 +201,12 @@ on_each_database!(pin_above_the_version_found_is_a_warning);
 /// Goal: an operator who pins a release to hold migrations back learns that this one is above the
 /// database.
 async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
-    let installation = diegos(kind).await.set("pin_release", "diego");
+    let installation = Installation::of_diego(&modules::modules(), kind)
+        .await
+        .set("pin_release", "diego");
     let text = installation.succeed(&["migrate", "status"]);
     let pin =
-        format!("Pin        {BELOW_NEWEST}, the release \"diego\"; a start migrates up to it");
+        format!("Pin        {DIEGOS_NEWEST}, the release \"diego\"; a start migrates up to it");
     assert!(text.contains(&pin), "{text}");
     let warnings = |log: String| {
         log.matches("the pin is above the version of the database")
@@ -218,7 +217,7 @@ async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
         host.signal("TERM");
         let (ended, log) = host.wait_for_end();
         assert!(ended.success(), "{log}");
-        assert_eq!(installation.data_version(), BELOW_NEWEST);
+        assert_eq!(installation.data_version(), DIEGOS_NEWEST);
         log
     };
     assert_eq!(warnings(log(&installation)), 1);
@@ -230,7 +229,7 @@ async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
     let text = installation.succeed(&["migrate", "status"]);
     assert!(
         text.contains(&format!(
-            "Pin        {BELOW_NEWEST}, the release \"diego\"\n"
+            "Pin        {DIEGOS_NEWEST}, the release \"diego\"\n"
         )),
         "{text}"
     );
@@ -244,7 +243,7 @@ async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
 
 #[tokio::test]
 async fn check_names_the_columns_that_it_did_not_open() {
-    let installation = diegos(Kind::Sqlite).await;
+    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite).await;
     let text = installation.succeed(&["migrate", "plan", "--check"]);
     let line = text.lines().last().unwrap();
     assert!(

@@ -42,7 +42,7 @@ async fn pgbouncer_in_transaction_mode_is_refused_by_name_before_the_first_write
             &["migrate", "status"],
             &["migrate", "plan"],
         ] {
-            let message = fail(&pooled, arguments);
+            let message = pooled.fail(arguments);
             assert!(
                 message.contains("set `pool_mode = session` for this database"),
                 "{arguments:?}: {message}"

@@ -1,9 +1,12 @@
 //! Refused starts: the database is unchanged, with every kind of lock.
 
+use std::process::Output;
+
 use crate::harness::PATIENCE;
 use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::locket::Locket;
+use crate::harness::output::text;
 use crate::lock::locket::under;
 
 use super::*;
@@ -23,7 +26,7 @@ async fn run(installation: &Installation, arguments: &[&str]) -> Output {
 async fn refused(installation: &Installation, arguments: &[&str]) -> String {
     let before = dump(&installation.database).await;
     let output = run(installation, arguments).await;
-    let message = output_text(&output);
+    let message = text(&output);
     assert!(
         !output.status.success(),
         "bbs {arguments:?} should have failed: {message}"
@@ -58,7 +61,7 @@ const FOREIGN: [(&str, &str); 4] = [
 
 on_each_database!(refused_start_writes_nothing_to_a_database_new_to_the_host);
 async fn refused_start_writes_nothing_to_a_database_new_to_the_host(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let original = installation.database.copy();
     for (change, reason) in FOREIGN {
         let database = original.copy();
@@ -78,7 +81,7 @@ async fn refused_start_writes_nothing_to_a_database_new_to_the_host(kind: Kind) 
 
 on_each_database!(refused_start_writes_nothing_to_a_database_that_a_host_has_served);
 async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     let pinned = installation.set("pin_data_version", VERSION);
     let message = refused(&pinned, &["serve"]).await;
@@ -101,7 +104,9 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
 
 on_each_database!(record_of_a_version_unknown_to_the_catalog_is_not_migrated);
 async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) {
-    let installation = diegos(kind).await.set("pin_data_version", 1_795_000_000);
+    let installation = Installation::of_diego(&modules::modules(), kind)
+        .await
+        .set("pin_data_version", 1_795_000_000);
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
     let version = VERSION.to_string();
@@ -173,7 +178,7 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         let installation = Installation::on(original.clone(), &modules::modules()).set(key, value);
         let before = dump(&original).await;
         let output = run(&installation, &["serve"]).await;
-        let message = output_text(&output);
+        let message = text(&output);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(wanted), "{wanted}: {message}");
         assert_eq!(dump(&original).await, before, "{key} wrote");
@@ -212,7 +217,7 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
 /// The setting is checked at the start, not when the host drains.
 #[tokio::test]
 async fn rollback_that_can_never_succeed_is_refused_at_the_start() {
-    let installation = diegos(Kind::Sqlite)
+    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite)
         .await
         .set("rollback_on_drain_to_version", VERSION);
     let database = installation.database.clone();

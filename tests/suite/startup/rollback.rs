@@ -5,7 +5,7 @@ use bbs_proto::models as proto;
 
 use crate::api::answers::answers_as_diego_did;
 use crate::harness::database::{TestDatabase, on_each_database, texts};
-use crate::harness::fixture::VERSION;
+use crate::harness::fixture::{DIEGOS_NEWEST, VERSION};
 use crate::harness::host::Host;
 use crate::harness::neighbours::{StubReply, StubServer};
 use crate::lock::standby;
@@ -109,10 +109,10 @@ async fn record_written_under_newer_modules_migrates_down_with_older_ones(kind: 
     end(host).await;
     newer.succeed(&["migrate", "down", "--to", &NEWEST.to_string()]);
     let older = Installation::on(database, &modules::modules());
-    older.succeed(&["migrate", "down", "--to", &BELOW_NEWEST.to_string()]);
-    assert_eq!(older.data_version(), BELOW_NEWEST);
+    older.succeed(&["migrate", "down", "--to", &DIEGOS_NEWEST.to_string()]);
+    assert_eq!(older.data_version(), DIEGOS_NEWEST);
     assert_eq!(
-        status(&older)["rows"][3]["rows"],
+        older.status()["rows"][3]["rows"],
         1,
         "the task was migrated"
     );

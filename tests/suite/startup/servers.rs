@@ -107,7 +107,7 @@ async fn assert_read_only_is_reported(database: &TestDatabase) {
     let installation = Installation::on(database.clone(), &modules::modules());
     installation.succeed(&["migrate", "plan"]);
     for arguments in [&["serve"][..], &["migrate", "up"]] {
-        let message = fail(&installation, arguments);
+        let message = installation.fail(arguments);
         assert!(
             message.contains("the server of this database accepts no writes"),
             "{arguments:?}: {message}"
@@ -248,12 +248,12 @@ async fn client_certificate_in_a_connection_string_is_presented() {
             "&sslcert={files}/{name}.crt&sslkey={files}/{name}.key"
         ))
     };
-    let message = fail(&on(""), &["migrate", "status"]);
+    let message = on("").fail(&["migrate", "status"]);
     assert!(
         message.contains("requires a valid client certificate"),
         "{message}"
     );
-    let message = fail(&presenting("others"), &["migrate", "status"]);
+    let message = presenting("others").fail(&["migrate", "status"]);
     assert!(
         message.contains("certificate authentication failed"),
         "{message}"

@@ -267,7 +267,7 @@ async fn group_replication_with_several_primaries_is_refused_by_name() {
     let database = TestDatabase::on(Kind::Mysql, engine.address());
     let installation = Installation::on(database, &modules::modules());
     for arguments in [&["serve"][..], &["migrate", "plan"], &["migrate", "up"]] {
-        let message = fail(&installation, arguments);
+        let message = installation.fail(arguments);
         assert!(
             message.contains("group replication with several primaries"),
             "{arguments:?}: {message}"

@@ -5,6 +5,7 @@ use serde_json::json;
 
 use crate::harness::database::{dump, execute, on_each_database, texts};
 use crate::harness::fixture::VERSION;
+use crate::harness::output::text;
 
 use super::*;
 
@@ -25,7 +26,7 @@ async fn assert_refused(installation: &Installation, label: &str) {
         &["migrate", "down", "--to", &OLDEST.to_string()],
         &["keys", "rotate"],
     ] {
-        let message = fail(installation, arguments);
+        let message = installation.fail(arguments);
         assert!(
             message.contains(&format!("the key {label:?} opens none of the")),
             "{message}"
@@ -42,7 +43,7 @@ async fn assert_refused(installation: &Installation, label: &str) {
         &["migrate", "plan"],
     ] {
         let output = installation.run(arguments);
-        let message = output_text(&output);
+        let message = text(&output);
         assert!(
             message.contains(&format!("{label:?} opens none of the")),
             "bbs {arguments:?}: {message}"
@@ -52,7 +53,7 @@ async fn assert_refused(installation: &Installation, label: &str) {
             "bbs {arguments:?}: {message}"
         );
     }
-    let verified = fail(installation, &["keys", "verify", "--label", "other"]);
+    let verified = installation.fail(&["keys", "verify", "--label", "other"]);
     assert!(
         verified.contains(&format!("the key {label:?} opens none of the")),
         "{verified}"
@@ -63,7 +64,7 @@ async fn assert_refused(installation: &Installation, label: &str) {
 on_each_database!(wrong_passphrase_under_a_known_label_is_refused_before_any_write);
 async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: Kind) {
     let installation = keys(
-        diegos(kind).await,
+        Installation::of_diego(&modules::modules(), kind).await,
         json!({ LABEL: "wrong", "other": "x" }),
         LABEL,
     );
@@ -88,7 +89,7 @@ async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: 
             json!({ LABEL: "wrong", "other": "x" }),
             LABEL,
         );
-        let message = fail(&one, &["serve"]);
+        let message = one.fail(&["serve"]);
         assert!(
             message.contains(&format!("the key {LABEL:?} opens none of the"))
                 && message.contains(table),
@@ -101,7 +102,7 @@ async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: 
 
 on_each_database!(wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start);
 async fn wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     // As an interrupted rotation leaves it: no key label is recorded.
     let opened = installation.database.open().await;
@@ -112,7 +113,7 @@ async fn wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start(kind: K
     .await;
     opened.close().await;
     let installation = keys(installation, json!({ LABEL: "wrong", "new": "n" }), "new");
-    let message = fail(&installation, &["serve"]);
+    let message = installation.fail(&["serve"]);
     assert!(
         message.contains(&format!("the key {LABEL:?} opens none of the")),
         "{message}"
@@ -122,7 +123,7 @@ async fn wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start(kind: K
 // Residue is encrypted, too.
 on_each_database!(wrong_passphrase_is_detected_in_residue_too);
 async fn wrong_passphrase_is_detected_in_residue_too(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let opened = installation.database.open().await;
@@ -135,7 +136,7 @@ async fn wrong_passphrase_is_detected_in_residue_too(kind: Kind) {
     );
     opened.close().await;
     let installation = keys(installation, json!({ LABEL: "wrong" }), LABEL);
-    let message = fail(&installation, &["serve"]);
+    let message = installation.fail(&["serve"]);
     assert!(
         message.contains(&format!("the key {LABEL:?} opens none of the"))
             && message.contains("bbs_residue"),
@@ -145,7 +146,7 @@ async fn wrong_passphrase_is_detected_in_residue_too(kind: Kind) {
 
 on_each_database!(damaged_records_do_not_prevent_a_start);
 async fn damaged_records_do_not_prevent_a_start(kind: Kind) {
-    let installation = diegos(kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     let opened = installation.database.open().await;
     // The first record of every table in key order, which the check tries first.
     for (table, key, column) in [
@@ -168,7 +169,7 @@ async fn damaged_records_do_not_prevent_a_start(kind: Kind) {
     assert!(installation.serve().terminate().success());
     // A rotation leaves damaged records under their old key, and the next start tries them again.
     let rotating = keys(installation, json!({ LABEL: RIGHT, "new": "n" }), "new");
-    let message = fail(&rotating, &["keys", "rotate"]);
+    let message = rotating.fail(&["keys", "rotate"]);
     assert!(
         message.contains("do not open and are unchanged"),
         "{message}"

@@ -45,10 +45,9 @@ impl CallbackTest {
         };
         let clients = neighbours.clients_with_timeout(timeout);
         let server = Server::start(Options {
-            kind,
             clients,
             policy,
-            ..Options::default()
+            ..Options::on(kind)
         })
         .await;
         let events = server.service.events().subscribe(Topic::Tasks).unwrap();

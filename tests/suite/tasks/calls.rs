@@ -13,8 +13,7 @@ use super::{
 };
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_layouts_of_sqlite;
-use crate::harness::modules::translators;
-use crate::harness::server::{NOW_NS, Options, Server};
+use crate::harness::server::{NOW_NS, Server};
 
 on_layouts_of_sqlite!(task_passes_through_all_states);
 async fn task_passes_through_all_states(kind: Kind) {
@@ -212,12 +211,7 @@ async fn rejection_reason_that_is_too_long_is_truncated(kind: Kind) {
 on_layouts_of_sqlite!(task_fails_at_the_deprecated_route);
 async fn task_fails_at_the_deprecated_route(kind: Kind) {
     const PATH: &str = "/v1/tasks/fail";
-    let server = Server::start(Options {
-        kind,
-        translators: translators(),
-        ..Options::default()
-    })
-    .await;
+    let server = Server::with_translators(kind).await;
     let request = |guid: &str, reason: &str| proto::FailTaskRequest {
         task_guid: guid.into(),
         failure_reason: reason.into(),

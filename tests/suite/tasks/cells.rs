@@ -9,19 +9,8 @@ use serde_json::json;
 
 use super::{by_guid, definition, desire, get, start};
 use crate::harness::database::{Kind, on_each_database};
-use crate::harness::neighbours::{Neighbours, StubReply};
-use crate::harness::server::{Options, Server};
-
-async fn with_neighbours(kind: Kind) -> (Server, Neighbours) {
-    let neighbours = Neighbours::start();
-    let server = Server::start(Options {
-        kind,
-        clients: neighbours.clients(),
-        ..Options::default()
-    })
-    .await;
-    (server, neighbours)
-}
+use crate::harness::neighbours::StubReply;
+use crate::harness::server::Server;
 
 async fn is_cancelled(server: &Server, guid: &str) -> bool {
     let task = get(server, guid).await.unwrap();
@@ -31,7 +20,7 @@ async fn is_cancelled(server: &Server, guid: &str) -> bool {
 
 on_each_database!(desired_task_is_auctioned_once_and_kept_if_the_auction_fails);
 async fn desired_task_is_auctioned_once_and_kept_if_the_auction_fails(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     let cases = [
         ("accepted", StubReply::Status(202), 1),
         ("refused", StubReply::Status(500), 3),
@@ -60,7 +49,7 @@ async fn desired_task_is_auctioned_once_and_kept_if_the_auction_fails(kind: Kind
 
 on_each_database!(cancelling_a_running_task_requests_cancellation_from_its_cell);
 async fn cancelling_a_running_task_requests_cancellation_from_its_cell(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     for guid in ["runs", "fails", "lost", "nowhere", "waits"] {
         desire(&server, guid).await.unwrap();
     }
@@ -113,7 +102,7 @@ async fn cancelling_a_running_task_requests_cancellation_from_its_cell(kind: Kin
 
 on_each_database!(task_of_a_cell_without_an_https_address_is_cancelled_with_an_error);
 async fn task_of_a_cell_without_an_https_address_is_cancelled_with_an_error(kind: Kind) {
-    let (server, neighbours) = with_neighbours(kind).await;
+    let (server, neighbours) = Server::with_neighbours(kind).await;
     neighbours.add_cell_at("cell-a", "http://127.0.0.1:1");
     desire(&server, "task").await.unwrap();
     start(&server, "task", "cell-a").await.unwrap();

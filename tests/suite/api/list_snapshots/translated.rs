@@ -130,10 +130,9 @@ fn of_limited_size(list: Vec<u8>) -> NextAnswer {
 
 async fn with_translator(kind: Kind, translator: &Arc<ListTranslator>, page_units: u32) -> Server {
     Server::start(Options {
-        kind,
         translators: vec![Arc::clone(translator) as Arc<dyn Translate>],
         page_units: Some(page_units),
-        ..Options::default()
+        ..Options::on(kind)
     })
     .await
 }

@@ -1,0 +1,44 @@
+//! The output of commands that have ended.
+
+use std::process::Output;
+
+/// The standard error of a command.
+pub fn errors(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// The standard output of a command and, after it, its standard error.
+pub fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+/// The standard output of a command that must have succeeded.
+///
+/// # Panics
+/// With [`text`] if it failed.
+#[track_caller]
+pub fn succeeded(output: Output) -> String {
+    assert!(
+        output.status.success(),
+        "{}: {}",
+        output.status,
+        text(&output)
+    );
+    String::from_utf8(output.stdout).expect("the standard output is UTF-8")
+}
+
+/// The standard error of a command that must have failed, which has these words.
+///
+/// # Panics
+/// With [`text`] if the command succeeded, or failed without the words.
+#[track_caller]
+pub fn refused(output: Output, words: &str) -> String {
+    let errors = errors(&output);
+    assert!(
+        !output.status.success() && errors.contains(words),
+        "{}, expected {words:?}: {}",
+        output.status,
+        text(&output)
+    );
+    errors
+}
