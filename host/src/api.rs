@@ -78,7 +78,7 @@ pub enum Answer {
 
 impl Answer {
     /// `keeps_container` is that of [`CallTarget::keeps_container`].
-    fn of(answer: Result<Vec<u8>, RunError>, keeps_container: bool) -> Self {
+    fn from_run(answer: Result<Vec<u8>, RunError>, keeps_container: bool) -> Self {
         match answer {
             Ok(answer) => Self::Whole(answer),
             Err(RunError::NotHeld(refused)) => Self::NotHeld(refused),
@@ -205,7 +205,7 @@ impl Api {
         }
         let keeps_container = target.keeps_container();
         let run = self.run(target, &request, Extent::Whole).await;
-        Answer::of(run.answer, keeps_container)
+        Answer::from_run(run.answer, keeps_container)
     }
 
     /// Subscribes to events from now on; `body` is the subscriber's encoded filter.

@@ -48,20 +48,6 @@ fn report(text: &str) -> Value {
     serde_json::from_str(text).expect("the report is JSON")
 }
 
-/// Runs a command that must fail; returns its output.
-#[track_caller]
-pub(super) fn fail(installation: &Installation, arguments: &[&str]) -> String {
-    let output = installation.run(arguments);
-    let text = [&output.stdout, &output.stderr]
-        .map(|bytes| String::from_utf8_lossy(bytes).into_owned())
-        .concat();
-    assert!(
-        !output.status.success(),
-        "bbs {arguments:?} should have failed: {text}"
-    );
-    text
-}
-
 /// The tables that a database has; for one that was not changed, none.
 async fn tables(installation: &Installation) -> Vec<String> {
     let database = installation.database.open().await;

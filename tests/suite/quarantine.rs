@@ -23,7 +23,7 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::SPLIT;
 use crate::harness::modules;
-use crate::harness::output::errors as stderr_of;
+use crate::harness::output::errors;
 use crate::harness::stored::{Rows, Stored};
 
 /// The fixture with the modules that split it, and with run infos that are no valid protobuf
@@ -75,7 +75,7 @@ impl Damaged {
     pub(super) fn refused(&self, arguments: &[&str]) -> String {
         let output = self.installation.run(arguments);
         assert!(!output.status.success(), "bbs {arguments:?} succeeded");
-        stderr_of(&output)
+        errors(&output)
     }
 }
 
@@ -110,7 +110,7 @@ async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
     let checked = installation.run(&["migrate", "plan", "--check"]);
     assert_eq!(checked.status.code(), Some(1));
     let checked = String::from_utf8_lossy(&checked.stdout).into_owned();
-    let stopped = stderr_of(&installation.run(&["migrate", "up"]));
+    let stopped = errors(&installation.run(&["migrate", "up"]));
     assert_contains(
         &stopped,
         &[
@@ -204,7 +204,7 @@ async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
         &String::from_utf8_lossy(&refused.stdout),
         &[&format!("{unit}  remains: {REASON}")],
     );
-    assert_contains(&stderr_of(&refused), &["1 of 1 units remain in quarantine"]);
+    assert_contains(&errors(&refused), &["1 of 1 units remain in quarantine"]);
     assert_contains(
         &damaged.refused(&["migrate", "quarantine", "show", "unknown"]),
         &["there is no unit \"unknown\""],
@@ -237,7 +237,7 @@ async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind:
             killed.status.signal(),
             Some(9),
             "{point}: {}",
-            stderr_of(&killed)
+            errors(&killed)
         );
         host.succeed(&up);
         let listed = host.succeed(&["migrate", "quarantine", "list"]);
@@ -356,7 +356,7 @@ on_each_database!(partial_runs_report_progress_and_completion);
 async fn partial_runs_report_progress_and_completion(kind: Kind) {
     let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
     let part = installation.run(&["migrate", "up", "--max-count", "120"]);
-    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let text = String::from_utf8_lossy(&part.stdout).into_owned();
     assert_contains(
         &text,
@@ -370,7 +370,7 @@ async fn partial_runs_report_progress_and_completion(kind: Kind) {
         &["a migration to 1795000200 was begun and is not finished"],
     );
     let part = installation.run(&["migrate", "up", "--max-count", "120"]);
-    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
     assert_contains(
         &done,
@@ -389,7 +389,7 @@ async fn partial_runs_report_progress_and_completion(kind: Kind) {
         "--max-count",
         "299",
     ]);
-    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let done = installation.succeed(&["migrate", "down", "--to", "1795000010", "--max-count", "1"]);
     assert_contains(
         &done,
@@ -418,7 +418,7 @@ async fn key_rotation_includes_quarantined_units(kind: Kind) {
         serde_json::json!({"key-2026": "another passphrase"}),
     );
     assert_contains(
-        &stderr_of(&installation.run(&["module", "replay", &units[0]])),
+        &errors(&installation.run(&["module", "replay", &units[0]])),
         &[REASON],
     );
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);

@@ -14,7 +14,7 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::modules;
 use crate::harness::stored::Stored;
 use crate::import::stores::{self, StoreLayout};
-use crate::import::{fail, import, importing};
+use crate::import::{import, importing};
 
 /// Rows of one transaction, if they are small.
 const PIECE: usize = 500;
@@ -436,7 +436,7 @@ async fn halves_of_an_interrupted_import_are_removed_in_pieces(kind: Kind) {
     let halves = import_run();
     halves.fill(&stored, EARLIER + 1).await;
     halves.protect(&stored, &key(EARLIER)).await;
-    let refusal = fail(&installation, &["import", "etcd"]);
+    let refusal = installation.fail(&["import", "etcd"]);
     assert!(refusal.contains("protected"), "{refusal}");
     assert_eq!(
         halves.count(&stored).await,

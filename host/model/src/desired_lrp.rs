@@ -86,11 +86,6 @@ pub struct DesiredLrpUpdate {
     pub definition: Option<Definition>,
 }
 
-/// The drivers of volumes, in the order of their mounts.
-pub fn volume_drivers(mounts: &[VolumeMount]) -> Vec<Text> {
-    mounts.iter().map(|mount| mount.driver.clone()).collect()
-}
-
 impl DesiredLrpUpdate {
     /// Whether it has a definition and nothing else.
     pub fn is_of_definition_alone(&self) -> bool {
@@ -100,6 +95,11 @@ impl DesiredLrpUpdate {
                 ..self.clone()
             } == Self::default()
     }
+}
+
+/// The drivers of volumes, in the order of their mounts.
+pub fn volume_drivers(mounts: &[VolumeMount]) -> Vec<Text> {
+    mounts.iter().map(|mount| mount.driver.clone()).collect()
 }
 
 /// A filter of desired LRPs. All conditions hold; an empty one does not restrict.

@@ -81,7 +81,7 @@ pub enum SignatureError {
     #[error(
         "the catalog {name} is signed by key {id}, which is not trusted; its trusted keys are {}. Install a catalog that one \
          of them signed, or list the public key of {id} in `trusted_keys` under \"{name}\" if its author has a new one",
-        list(.trusted)
+        bbs_work::joined(.trusted)
     )]
     OtherKey {
         name: String,
@@ -93,13 +93,6 @@ pub enum SignatureError {
          as they were signed, or sign the catalog with `bbs module sign` if the change is intended"
     )]
     Altered { name: String, id: KeyId },
-}
-
-fn list(ids: &[KeyId]) -> String {
-    ids.iter()
-        .map(ToString::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 /// The id of a pair of keys, which a signature names. Printed as minisign prints it: without

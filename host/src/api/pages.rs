@@ -99,7 +99,7 @@ impl Pages {
                 pages.ready = Some(first);
                 Answer::Pages(Box::new(pages))
             }
-            whole => Answer::of(whole, false),
+            whole => Answer::from_run(whole, false),
         }
     }
 

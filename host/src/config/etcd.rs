@@ -91,15 +91,15 @@ impl EtcdConfig {
 
 /// The reason for which these are no URLs of one cluster's members.
 fn refusal_of_urls(urls: &[String], is_secure: bool) -> Option<&'static str> {
-    let parsed = || urls.iter().map(|url| Url::parse(url).ok());
-    let is_of_member = |url: Url| url.host_str().is_some() && url.path() == "/";
-    if !parsed().all(|url| url.is_some_and(is_of_member)) {
+    let parsed: Result<Vec<Url>, _> = urls.iter().map(|url| Url::parse(url)).collect();
+    let is_of_member = |url: &Url| url.host_str().is_some() && url.path() == "/";
+    let Some(parsed) = parsed.ok().filter(|urls| urls.iter().all(is_of_member)) else {
         return Some(
             "it is a list of URLs without a path, such as [\"https://etcd.service.cf.internal:4001\"]",
         );
-    }
+    };
     // Messages about a member show its URL, and a path is appended to it.
-    if parsed().flatten().any(|url| has_more_than_a_member(&url)) {
+    if parsed.iter().any(has_more_than_a_member) {
         return Some(
             "its URLs have no user, password, query or fragment, and Diego's etcd has no users; write scheme, host and port alone, \
              such as \"https://etcd.service.cf.internal:4001\"",

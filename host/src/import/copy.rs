@@ -76,7 +76,7 @@ pub async fn copy(
     let layout = filling::create_tables(context, fence, VERSION, existing).await?;
     fault::point(fault::AFTER_IMPORT_TABLES);
 
-    let classifier = Arc::new(classifier(context, Some(survey.stored_as))?);
+    let classifier = Arc::new(classifier(context, survey.stored_as)?);
     let mut filler = Filler {
         context,
         fence,

@@ -17,48 +17,36 @@ pub enum Due {
     Import,
     /// An import has begun, and etcd is not configured any more.
     Interrupted,
-    /// An import has begun, another BBS has used the database since, and etcd is configured.
-    UsedSince,
     /// The store is imported and not marked in etcd; `served` if clients may have written since.
     Unmarked { served: bool },
-    /// As [`Self::Unmarked`], and the tables with the records were dropped.
-    Dropped,
-}
-
-impl Due {
-    /// Checks that a host may work with the database.
-    ///
-    /// # Errors
-    /// The record of the import contradicts the rest of the database.
-    pub fn check(self) -> Result<(), ImportError> {
-        match self {
-            Self::UsedSince => Err(ImportError::UsedSince),
-            Self::Dropped => Err(ImportError::Dropped),
-            Self::Nothing
-            | Self::NotIntoThis
-            | Self::Import
-            | Self::Interrupted
-            | Self::Unmarked { .. } => Ok(()),
-        }
-    }
 }
 
 /// Decides what a start has to do.
-pub fn due(found: &Found, phase: Option<ImportPhase>, is_configured: bool) -> Due {
-    match (phase, found, is_configured) {
+///
+/// # Errors
+/// The record of the import contradicts the rest of the database.
+pub fn due(
+    found: &Found,
+    phase: Option<ImportPhase>,
+    is_configured: bool,
+) -> Result<Due, ImportError> {
+    Ok(match (phase, found, is_configured) {
+        (Some(ImportPhase::Copied | ImportPhase::Served), Found::Fresh, _)
+        | (Some(ImportPhase::Marked), Found::Fresh, true) => return Err(ImportError::Dropped),
         (Some(ImportPhase::Marked), ..) | (None, _, false) => Due::Nothing,
-        (Some(ImportPhase::Copied | ImportPhase::Served), Found::Fresh, _) => Due::Dropped,
         (Some(ImportPhase::Copied), ..) => Due::Unmarked { served: false },
         (Some(ImportPhase::Served), ..) => Due::Unmarked { served: true },
         // The transaction that gives the database its version also ends this phase. So the version,
         // and the tables with it, are those of another BBS.
-        (Some(ImportPhase::Copying), Found::Versioned { .. }, true) => Due::UsedSince,
+        (Some(ImportPhase::Copying), Found::Versioned { .. }, true) => {
+            return Err(ImportError::UsedSince);
+        }
         (Some(ImportPhase::Copying), Found::Versioned { .. }, false) => Due::Nothing,
         (Some(ImportPhase::Copying), _, true) => Due::Import,
         (Some(ImportPhase::Copying), _, false) => Due::Interrupted,
         (None, Found::Fresh, true) => Due::Import,
         (None, Found::Unversioned { .. } | Found::Versioned { .. }, true) => Due::NotIntoThis,
-    }
+    })
 }
 
 #[cfg(test)]
@@ -78,27 +66,34 @@ mod tests {
         };
         for configured in [false, true] {
             for found in [&Found::Fresh, &rows, &versioned] {
+                let is_fresh = matches!(found, Found::Fresh);
+                let has_version = matches!(found, Found::Versioned { .. });
                 let due = |phase| due(found, phase, configured);
-                assert_eq!(due(Some(ImportPhase::Marked)), Due::Nothing);
-                let unmarked = |served| match found {
-                    Found::Fresh => Due::Dropped,
-                    _ => Due::Unmarked { served },
+                let unmarked = |phase, served| match due(Some(phase)) {
+                    Err(ImportError::Dropped) => assert!(is_fresh),
+                    due => assert_eq!(due.unwrap(), Due::Unmarked { served }),
                 };
-                assert_eq!(due(Some(ImportPhase::Copied)), unmarked(false));
-                assert_eq!(due(Some(ImportPhase::Served)), unmarked(true));
-                let begun = match (configured, found) {
-                    (true, Found::Versioned { .. }) => Due::UsedSince,
-                    (false, Found::Versioned { .. }) => Due::Nothing,
+                unmarked(ImportPhase::Copied, false);
+                unmarked(ImportPhase::Served, true);
+                match due(Some(ImportPhase::Marked)) {
+                    Err(ImportError::Dropped) => assert!(is_fresh && configured),
+                    due => assert_eq!(due.unwrap(), Due::Nothing),
+                }
+                let begun = match (configured, has_version) {
                     (true, _) => Due::Import,
-                    (false, _) => Due::Interrupted,
+                    (false, true) => Due::Nothing,
+                    (false, false) => Due::Interrupted,
                 };
-                assert_eq!(due(Some(ImportPhase::Copying)), begun);
+                match due(Some(ImportPhase::Copying)) {
+                    Err(ImportError::UsedSince) => assert!(has_version && configured),
+                    due => assert_eq!(due.unwrap(), begun),
+                }
                 let never = match (configured, found) {
                     (false, _) => Due::Nothing,
                     (true, Found::Fresh) => Due::Import,
                     (true, _) => Due::NotIntoThis,
                 };
-                assert_eq!(due(None), never);
+                assert_eq!(due(None).unwrap(), never);
             }
         }
     }

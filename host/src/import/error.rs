@@ -5,6 +5,7 @@ use bbs_database::{
     refusal,
 };
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_work::joined;
 
 use super::report::{ImportReport, LeftOut};
 use crate::etcd::client::EtcdError;
@@ -57,24 +58,26 @@ pub enum ImportError {
     #[error(
         "the store has desired LRPs at `/v1/desired` and at `/v1/desired_lrp`, and its version is the mark of an import, which does \
          not say which of them Diego used last; nothing was changed. Set `/version` to the one before that import, which its report \
-         has, or delete those that are not to be imported"
+         has, such as {{\"CurrentVersion\":1451635200,\"TargetVersion\":1451635200}}, or delete it if there was none; or delete the LRPs \
+         that are not to be imported"
     )]
     TwoLayouts,
     #[error(
-        "records are sealed under keys that are not configured: {}; nothing was changed. Add them to `encryption_keys`, or leave \
-         these records out with `on_unreadable` set to `quarantine`",
+        "records are sealed under keys that are not configured: {}; nothing was changed. Add them to `encryption_keys`, or, if \
+         they are as few as `quarantine_limit` allows, leave them out with `on_unreadable` set to `quarantine`",
         shown_labels(.labels)
     )]
     UnknownLabels { labels: Vec<(String, u64)> },
     #[error(
-        "{count} records cannot be imported; nothing was changed. The first are: {}. Repair or delete them in etcd, or leave them out \
-         with `on_unreadable` set to `quarantine`; `bbs import etcd --check` lists them",
-        .first.iter().map(|LeftOut { key, reason }| format!("{key} ({reason})")).collect::<Vec<_>>().join(", ")
+        "{count} records cannot be imported; nothing was changed. The first are: {}. Repair or delete them in etcd, or, if they are as \
+         few as `quarantine_limit` allows, leave them out with `on_unreadable` set to `quarantine`; `bbs import etcd --check` lists them",
+        joined(.first.iter().map(|LeftOut { key, reason }| format!("{key} ({reason})")))
     )]
     Refused { count: u64, first: Vec<LeftOut> },
     #[error(
         "{refused} of {all} records of the kind {kind:?} cannot be imported, too many to be damaged: `quarantine_limit` is {limit}, \
-         and more than half of several are always too many; etcd was not changed. {}; `bbs import etcd --check` lists those that are damaged",
+         and more than half of several are always too many; etcd was not changed. {}; `bbs import etcd --check` lists those that are \
+         damaged, and `bbs migrate quarantine list` those that the database does not store",
         advice_for_many(.labels, *.limit_helps)
     )]
     TooManyRefused {
@@ -176,10 +179,11 @@ pub enum ImportError {
 }
 
 fn shown_labels(labels: &[(String, u64)]) -> String {
-    let shown = labels
-        .iter()
-        .map(|(label, records)| format!("{label:?} ({records} records)"));
-    shown.collect::<Vec<_>>().join(", ")
+    joined(
+        labels
+            .iter()
+            .map(|(label, records)| format!("{label:?} ({records} records)")),
+    )
 }
 
 fn advice_for_many(labels: &[(String, u64)], limit_helps: bool) -> String {

@@ -29,9 +29,8 @@ const WAITING: usize = 1;
 #[derive(Debug)]
 pub struct Survey {
     pub(super) fingerprint: StoreFingerprint,
-    pub(super) stored_as: StoredAs,
-    /// Whether the version, or the records, say that they are stored so.
-    is_layout_known: bool,
+    /// `None` if neither the version nor the records say it.
+    pub(super) stored_as: Option<StoredAs>,
     /// What an import would do, if units that cannot be imported go into quarantine.
     pub report: ImportReport,
     version: StoreVersion,
@@ -58,7 +57,7 @@ impl Survey {
                 return Err(ImportError::UnknownStoreVersion { version: current });
             }
         }
-        if !self.is_layout_known {
+        if self.stored_as.is_none() {
             return Err(ImportError::TwoLayouts);
         }
         match tuning.refused_units {
@@ -331,11 +330,10 @@ impl Counting {
         }
         let version = judge(self.version.as_ref());
         let has = |counts: &LayoutCounts| counts.report.total().seen > 0;
-        let known = stored_as(version, has(&self.whole), has(&self.halves));
-        let stored_as = known.unwrap_or(StoredAs::Halves);
+        let stored_as = stored_as(version, has(&self.whole), has(&self.halves));
         let (used, superseded) = match stored_as {
-            StoredAs::Whole => (self.whole, self.halves),
-            StoredAs::Halves => (self.halves, self.whole),
+            Some(StoredAs::Whole) => (self.whole, self.halves),
+            Some(StoredAs::Halves) | None => (self.halves, self.whole),
         };
         let mut counts = self.both;
         counts.absorb(used);
@@ -351,7 +349,6 @@ impl Counting {
         Survey {
             fingerprint,
             stored_as,
-            is_layout_known: known.is_some(),
             report,
             version,
             unknown_labels,

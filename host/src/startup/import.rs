@@ -34,7 +34,7 @@ impl Prepared {
         let phase = state.as_ref().map(|state| state.phase);
         let found = migrate::found(&self.database).await?;
         Ok(ImportStatus {
-            due: import::due(&found, phase, self.config.etcd.is_some()),
+            due: import::due(&found, phase, self.config.etcd.is_some())?,
             state,
         })
     }
@@ -74,7 +74,6 @@ impl Prepared {
         stale: bool,
     ) -> Result<ImportStatus, StartupError> {
         let status = self.import_status().await?;
-        status.due.check()?;
         if status.due != Due::Import {
             return Ok(status);
         }
@@ -124,9 +123,7 @@ impl Prepared {
                 );
                 return Ok(None);
             }
-            Due::Nothing | Due::Import | Due::Interrupted | Due::UsedSince | Due::Dropped => {
-                return Ok(None);
-            }
+            Due::Nothing | Due::Import | Due::Interrupted => return Ok(None),
         };
         let Some(state) = status.state else {
             return Ok(None);
@@ -206,7 +203,6 @@ impl Prepared {
     /// It was imported to, or is in use, or a version is pinned that is below the import's.
     pub async fn may_import(&self) -> Result<(), StartupError> {
         let ImportStatus { due, state } = self.import_status().await?;
-        due.check()?;
         let has_begun = |state: &ImportState| state.phase == ImportPhase::Copying;
         match due {
             Due::Import => {
@@ -220,7 +216,7 @@ impl Prepared {
             Due::Unmarked { served: false } => self.check_keys().await,
             Due::NotIntoThis => Err(ImportError::InUse.into()),
             Due::Interrupted => Err(ImportError::NotConfigured.into()),
-            Due::Nothing | Due::Unmarked { served: true } | Due::UsedSince | Due::Dropped => {
+            Due::Nothing | Due::Unmarked { served: true } => {
                 match state.filter(|state| !has_begun(state)) {
                     Some(ImportState { report, .. }) => Err(ImportError::Done {
                         report: Box::new(report),

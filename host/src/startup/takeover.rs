@@ -51,16 +51,10 @@ impl Prepared {
     /// [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
-        let due = self.import_status().await?.due;
-        due.check()?;
-        match due {
+        match self.import_status().await?.due {
             Due::Import => return Err(ImportError::Due.into()),
             Due::Interrupted => return Err(ImportError::Unfinished.into()),
-            Due::Nothing
-            | Due::NotIntoThis
-            | Due::Unmarked { .. }
-            | Due::UsedSince
-            | Due::Dropped => {}
+            Due::Nothing | Due::NotIntoThis | Due::Unmarked { .. } => {}
         }
         match migrate::look(&self.context(), intent).await? {
             Decision::ShutDown(reason) => Err(StartupError::ShutDown(reason)),

@@ -30,7 +30,7 @@ use bbs_proto::models as proto;
 use serde_json::json;
 
 use super::stores::{self, StoreLayout, encoded, sealed};
-use super::{fail, import, importing, listed, served};
+use super::{import, importing, listed, served};
 use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::{Host, Installation};
@@ -119,7 +119,7 @@ async fn half_of_a_desired_lrp_is_quarantined_and_the_rest_imported(kind: Kind) 
         assert!(listed.contains(part), "{listed}");
     }
     // They stay where they are: no table has a row for half of an LRP.
-    let retried = fail(&installation, &["migrate", "quarantine", "retry"]);
+    let retried = installation.fail(&["migrate", "quarantine", "retry"]);
     assert!(
         retried.contains("2 of 2 units remain in quarantine"),
         "{retried}"
@@ -506,7 +506,7 @@ async fn keys_that_the_database_does_not_distinguish_are_quarantined(kind: Kind)
     let etcd = store(leaves).await;
     let installation = importing(kind, &etcd).set("quarantine_limit", 0);
     if kind.dialect() == Dialect::Mysql {
-        let refused = fail(&installation, &["import", "etcd"]);
+        let refused = installation.fail(&["import", "etcd"]);
         assert!(
             refused.contains("1 of 2 records of the kind \"task\" cannot be imported")
                 && refused.contains("or raise `quarantine_limit`"),
@@ -542,7 +542,7 @@ async fn characters_that_a_column_does_not_have_leave_one_record_out(kind: Kind)
     let database = installation.database.open().await;
     execute(&database, "ALTER DATABASE CHARACTER SET utf8mb3").await;
     database.close().await;
-    let refused = fail(&installation, &["import", "etcd"]);
+    let refused = installation.fail(&["import", "etcd"]);
     assert!(
         refused.contains("cannot store the record /v1/task/a: ")
             && refused.contains(" has characters that the character set"),

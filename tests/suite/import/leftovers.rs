@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::refusals::{kill, stopped};
 use super::stores::{self, StoreLayout};
-use super::{fail, import, importing, served};
+use super::{import, importing, served};
 use crate::harness::database::{Kind, execute, on_each_database, tables, texts};
 use crate::harness::etcd::Etcd;
 use crate::harness::proxy::Proxy;
@@ -49,7 +49,7 @@ async fn database_that_another_bbs_has_used_since_is_not_dropped(kind: Kind) {
         &["migrate", "up"],
         &["serve"],
     ] {
-        let text = fail(&installation, arguments);
+        let text = installation.fail(arguments);
         for part in [
             "another BBS has used the database since",
             "drop its tables, `bbs_import` too",
@@ -89,7 +89,7 @@ async fn rows_that_appear_while_the_store_is_read_are_not_dropped(kind: Kind) {
     assert!(!output.status.success() && text.contains("tasks"), "{text}");
 
     // Nor does the next attempt take the row for one of an earlier import.
-    let text = fail(&installation, &["import", "etcd"]);
+    let text = installation.fail(&["import", "etcd"]);
     assert!(text.contains("the database is in use"), "{text}");
     assert_eq!(texts(&database, "SELECT guid FROM tasks").await, ["a"]);
     database.close().await;
@@ -109,7 +109,7 @@ async fn record_of_an_import_without_its_tables_is_no_import(kind: Kind) {
     }
     database.close().await;
     for arguments in [&["import", "etcd"][..], &["migrate", "up"], &["serve"]] {
-        let text = fail(&installation, arguments);
+        let text = installation.fail(arguments);
         assert!(
             text.contains("are not in this database any more")
                 && text.contains("Drop `bbs_import` too"),

@@ -7,7 +7,7 @@ use bbs_encryption::Keyring;
 use serde_json::Value;
 
 use super::stores::{self, StoreLayout, encoded, sealed, version};
-use super::{MARK, NEWEST, fail, import, importing, report, served, tables};
+use super::{MARK, NEWEST, import, importing, report, served, tables};
 use crate::faults::{signal, stops};
 use crate::harness::database::{Kind, execute, on_each_database};
 use crate::harness::etcd::Etcd;
@@ -21,7 +21,7 @@ fn refuse(installation: &Installation, expected: &[&str]) {
         &["import", "etcd"],
         &["serve"],
     ] {
-        let text = fail(installation, arguments);
+        let text = installation.fail(arguments);
         for part in expected {
             assert!(
                 text.contains(part),
@@ -231,7 +231,7 @@ async fn stale_store_with_both_layouts_is_imported_once_its_version_is_back(kind
     etcd.put("/v1/desired/web", &whole, None).await;
     etcd.put("/version", MARK, None).await;
     let installation = importing(kind, &etcd);
-    let text = fail(&installation, &["import", "etcd", "--stale"]);
+    let text = installation.fail(&["import", "etcd", "--stale"]);
     assert!(
         text.contains("at `/v1/desired` and at `/v1/desired_lrp`")
             && text.contains("Set `/version` to the one before that import"),
@@ -333,7 +333,7 @@ async fn database_in_use_is_not_imported_into(kind: Kind) {
     execute(&database, "INSERT INTO tasks (guid) VALUES ('a')").await;
     database.close().await;
     for arguments in [&["import", "etcd"][..], &["serve"]] {
-        let text = fail(&installation, arguments);
+        let text = installation.fail(arguments);
         assert!(
             text.contains("tasks") || text.contains("the database is in use"),
             "{text}"
@@ -358,7 +358,7 @@ async fn database_in_use_is_not_imported_into(kind: Kind) {
         .configuration()
         .into_iter()
         .fold(fresh, |fresh, (key, value)| fresh.set(key, value));
-    let text = fail(&with, &["import", "etcd"]);
+    let text = with.fail(&["import", "etcd"]);
     assert!(
         text.contains("the database is in use") && text.contains("Name an empty database"),
         "{text}"
@@ -381,7 +381,7 @@ async fn imported_database_is_not_imported_into_again(kind: Kind) {
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     let installation = importing(kind, &etcd);
     import(&installation);
-    let text = fail(&installation, &["import", "etcd"]);
+    let text = installation.fail(&["import", "etcd"]);
     assert!(
         text.contains("was imported into this database before"),
         "{text}"
@@ -394,13 +394,13 @@ async fn other_commands_name_the_import_that_comes_first(kind: Kind) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
     let installation = importing(kind, &etcd);
-    let text = fail(&installation, &["migrate", "up"]);
+    let text = installation.fail(&["migrate", "up"]);
     assert!(text.contains("`bbs import etcd`"), "{text}");
     let child = stopped(&installation, "after-import-batch");
     kill(child);
     let installation = installation.set("etcd_cluster_urls", Value::Array(Vec::new()));
     for arguments in [&["migrate", "up"][..], &["serve"]] {
-        let text = fail(&installation, arguments);
+        let text = installation.fail(arguments);
         assert!(
             text.contains("an import from etcd has begun and not ended"),
             "{text}"
@@ -468,7 +468,7 @@ async fn store_that_changes_ends_the_import(kind: Kind) {
     assert_eq!(etcd.get("/version").await, number);
 
     // Nothing is served from a database that lacks what was written since.
-    let text = fail(&installation, &["serve"]);
+    let text = installation.fail(&["serve"]);
     assert!(text.contains("has changed since it was imported"), "{text}");
 
     let again = importing(kind, &etcd);
@@ -528,7 +528,7 @@ async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
         "drop the tables of this database, `bbs_import` too, then start again to import anew";
     assert!(text.contains(expected), "{text}");
     assert_eq!(etcd.get("/version").await, Some(other));
-    let text = fail(&installation, &["serve"]);
+    let text = installation.fail(&["serve"]);
     assert!(text.contains(expected), "{text}");
 }
 
@@ -539,7 +539,7 @@ fn configuration_of_etcd_is_checked() {
         let installation = keys.iter().fold(installation, |all, (key, value)| {
             all.set(key, value.clone())
         });
-        let text = fail(&installation, &["import", "etcd", "--check"]);
+        let text = installation.fail(&["import", "etcd", "--check"]);
         assert!(text.contains(expected), "{expected}: {text}");
         assert!(!text.contains("secret"), "{text}");
     };

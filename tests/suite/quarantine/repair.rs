@@ -342,7 +342,7 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
         .edit("stat -c %a \"$1\" \"$(dirname \"$1\")\" >&2; cp \"$1\" \"$1~\"")
         .output()
         .unwrap();
-    assert_eq!(stderr_of(&unchanged), "600\n700\n");
+    assert_eq!(errors(&unchanged), "600\n700\n");
     assert_eq!(succeeded(unchanged), "Nothing was changed.\n");
     for (script, reason) in [
         ("echo '{' > \"$1\"", "is not of the form"),
@@ -357,7 +357,7 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
     }
     let mut without = case.edit("");
     assert_contains(
-        &stderr_of(&without.env_remove("EDITOR").output().unwrap()),
+        &errors(&without.env_remove("EDITOR").output().unwrap()),
         &["set VISUAL or EDITOR"],
     );
     assert_eq!(dump(&case.installation().database).await, before);
@@ -507,7 +507,7 @@ async fn quarantine_of_an_unfinished_migration_is_not_changed(kind: Kind) {
         "--max-count",
         "299",
     ]);
-    assert_eq!(part.status.code(), Some(3), "{}", stderr_of(&part));
+    assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let file = installation
         .folder()
         .join("unit.json")

@@ -1,7 +1,7 @@
 //! The unit at which a migration stopped: shown, and replayed with its module or a corrected one,
 //! until the migration is run again or given up.
 
-use super::{Damaged, REASON, assert_contains, stderr_of};
+use super::{Damaged, REASON, assert_contains, errors};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture;
 use crate::harness::host::Installation;
@@ -57,7 +57,7 @@ async fn unit_at_which_a_migration_stopped_is_shown_and_replayed_until_the_next_
         ],
     );
     assert_contains(
-        &stderr_of(&again),
+        &errors(&again),
         &["the unit still cannot be transformed", REASON],
     );
     let golden = host.succeed(&["module", "replay", unit, "--golden"]);
@@ -124,7 +124,7 @@ async fn replay_without_the_unit_its_key_or_its_module_is_refused(kind: Kind) {
     let elsewhere = Installation::on(database, &modules::modules());
     let refused = elsewhere.run(&["module", "replay", unit]);
     assert_contains(
-        &stderr_of(&refused),
+        &errors(&refused),
         &["the catalog has no version 1795000200"],
     );
     let keys = serde_json::json!({"other": "another passphrase"});
@@ -134,7 +134,7 @@ async fn replay_without_the_unit_its_key_or_its_module_is_refused(kind: Kind) {
         .set("active_key_label", "other");
     let refused = elsewhere.run(&["module", "replay", unit]);
     assert_contains(
-        &stderr_of(&refused),
+        &errors(&refused),
         &["key with label \"key-2024\" was not found"],
     );
 }

@@ -90,7 +90,7 @@ pub enum EtcdError {
         index: u64,
     },
     #[error(
-        "etcd at {member} is of cluster {found}, and an earlier answer was of {known}; name the members of one cluster"
+        "etcd at {member} is of cluster {found}, and the store that was read before is of {known}; name the members of that cluster"
     )]
     OtherCluster {
         member: String,
