@@ -57,6 +57,8 @@ pub enum LockLost {
     Expired { what: &'static str, ttl: Duration },
     #[error("{what} was taken over or removed: {by}")]
     Taken { what: &'static str, by: String },
+    #[error("{what} is not renewed any more, because of a fault of this host, which the log has")]
+    NotRenewed { what: &'static str },
 }
 
 /// A lock to take: a file for SQLite, a lease in a server's database, or Locket.

@@ -86,20 +86,20 @@ pub fn connect_later(locket: &config::LocketConfig) -> Result<Channel, ConnectEr
 
 fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
     let address = &locket.address;
-    let tls = client::grpc_config(&config::ClientTls {
+    let files = config::ClientTls {
         ca_file: locket.ca_cert_file.clone(),
         cert_file: locket.client_cert_file.clone(),
         key_file: locket.client_key_file.clone(),
-    })?;
+    };
+    let tls = client::grpc_config(&files, CONNECT_TIMEOUT)?;
     let mut endpoint = Endpoint::from_shared(format!("https://{}", host_and_port(address)))
         .map_err(|source| ConnectError::Address {
             address: address.clone(),
             source,
         })?;
     if let Some(time) = locket.keepalive_time {
-        endpoint = endpoint
-            .http2_keep_alive_interval(time)
-            .keep_alive_while_idle(true);
+        // Not while the connection is idle: Locket closes one with such pings.
+        endpoint = endpoint.http2_keep_alive_interval(time);
     }
     if let Some(timeout) = locket.keepalive_timeout {
         endpoint = endpoint.keep_alive_timeout(timeout);

@@ -18,11 +18,11 @@ use bbs_model::task::Task;
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
 
-use crate::harness::PATIENCE;
 use crate::harness::diego::trust::Trust;
 use crate::harness::locket::Locket;
 use crate::harness::neighbours::{ReceivedRequest, StubReply, StubServer};
 use crate::harness::ports::free_address;
+use crate::harness::{PATIENCE, pause};
 
 /// The presence of a cell with this rep.
 fn cell(rep: &StubServer) -> proto::CellPresence {
@@ -563,6 +563,35 @@ async fn cells_are_the_readable_presences_of_locket() {
         None,
         "without Locket no cells are known"
     );
+}
+
+/// Goal: a Locket that accepts connections and answers nothing, and goes without closing them, does
+/// not keep a host from the next one.
+#[tokio::test(flavor = "multi_thread")]
+async fn silent_locket_is_given_up_for_the_next_one_at_its_address() {
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let locket = config::LocketConfig {
+        address: address.to_string(),
+        lookup_timeout: Duration::from_secs(1),
+        ..Locket::start().lookup_config()
+    };
+    let clients = Clients::new(&config::ClientsConfig::default(), Some(&locket), None).unwrap();
+    let (accepted, looked_up) = tokio::join!(silent.accept(), clients.cells.all());
+    let error = looked_up.unwrap_err();
+    assert!(matches!(error, CellsError::Silent { .. }), "{error}");
+    // Its connection stays open.
+    let _accepted = accepted.unwrap();
+    drop(silent);
+    Locket::start_at(address);
+    let answered = async {
+        while clients.cells.all().await.is_err() {
+            pause().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, answered)
+        .await
+        .expect("the handshake has a limit");
 }
 
 #[tokio::test(flavor = "multi_thread")]

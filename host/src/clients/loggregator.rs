@@ -172,7 +172,7 @@ impl Agent {
 }
 
 fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
-    let config = client::grpc_config(tls)?.domain_name(AGENT);
+    let config = client::grpc_config(tls, CONNECT_TIMEOUT)?.domain_name(AGENT);
     let refused = |source| LoggregatorError::Address {
         address: address.to_owned(),
         source,

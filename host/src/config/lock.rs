@@ -46,7 +46,7 @@ pub struct LocketConfig {
     pub client_cert_file: PathBuf,
     /// The key of that certificate.
     pub client_key_file: PathBuf,
-    /// Interval of pings on the connection, also while it is idle; no pings if absent.
+    /// Interval of pings on the connection during a call; no pings if absent.
     pub keepalive_time: Option<Duration>,
     /// Longest wait for the answer to a ping; the library's default if absent.
     pub keepalive_timeout: Option<Duration>,

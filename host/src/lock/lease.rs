@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use bbs_database::{
     Address, ConnectionCheck, ConnectionLimits, Database, DatabaseError, READ_ONLY, Server,
-    SqlError, Transaction, first_write_advice, is_read_only, is_transient, is_unique_violation,
-    schema, sql,
+    SqlError, Transaction, first_write_advice, is_missing_table, is_read_only, is_transient,
+    is_unique_violation, schema, sql,
 };
 use bbs_lens::layout::schema::{Column, Table};
 use tokio::time::Instant;
@@ -219,10 +219,16 @@ impl Lease {
             match self.look(&mut sighting).await {
                 Ok(Some(taken)) => return Ok(taken),
                 Ok(None) => {}
-                Err(fault) => tracing::warn!(
-                    fault = &fault as &dyn std::error::Error,
-                    "cannot read the lease of this database; retrying"
-                ),
+                Err(fault) => {
+                    tracing::warn!(
+                        fault = &fault as &dyn std::error::Error,
+                        "cannot read the lease of this database; retrying"
+                    );
+                    // The database was restored or emptied since this host began to wait.
+                    if matches!(&fault, LeaseError::Table(source) if is_missing_table(source)) {
+                        let _ = self.create_table().await;
+                    }
+                }
             }
             self.clock.sleep(self.look_interval()).await;
         }

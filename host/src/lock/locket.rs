@@ -117,7 +117,10 @@ impl LocketLock {
 
     pub(super) async fn try_take(&self) -> Result<Option<Renewal>, LocketError> {
         let asked = Instant::now();
-        match self.connection.lock().await {
+        let locked = tokio::time::timeout(self.ttl, self.connection.lock())
+            .await
+            .unwrap_or_else(|_| Err(Status::deadline_exceeded("Locket does not answer")));
+        match locked {
             Ok(()) => {
                 let holding = HeldLocketLock {
                     connection: self.connection.clone(),
@@ -152,19 +155,16 @@ impl LocketLock {
 
     pub(super) async fn take(&self) -> Renewal {
         loop {
-            match tokio::time::timeout(self.ttl, self.try_take()).await {
-                Ok(Ok(Some(taken))) => return taken,
-                Ok(Ok(None)) => {
+            match self.try_take().await {
+                Ok(Some(taken)) => return taken,
+                Ok(None) => {
                     tracing::debug!(name: "locket-lock.failed-to-acquire-lock", "another host holds the lock; waiting for it")
                 }
-                Ok(Err(fault)) => tracing::warn!(
+                Err(fault) => tracing::warn!(
                     name: "locket-lock.failed-to-acquire-lock",
                     fault = &fault as &dyn std::error::Error,
                     "Locket failed to lock; retrying"
                 ),
-                Err(_) => {
-                    tracing::warn!(name: "locket-lock.failed-to-acquire-lock", "Locket does not answer; retrying")
-                }
             }
             tokio::time::sleep(self.retry_interval).await;
         }

@@ -33,6 +33,7 @@ pub(super) trait Expiring: Send + Sync + 'static {
 /// The background task that renews a lock.
 #[derive(Debug)]
 pub(super) struct Renewal {
+    what: &'static str,
     lost: watch::Receiver<Option<LockLost>>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
@@ -61,15 +62,20 @@ impl Renewal {
                 released = stopped => if released.is_ok() { release(&*lock).await },
             }
         });
-        Self { lost, stop, task }
+        Self {
+            what: T::WHAT,
+            lost,
+            stop,
+            task,
+        }
     }
 
     pub(super) async fn lost(&self) -> LockLost {
         let mut lost = self.lost.clone();
         match lost.wait_for(Option::is_some).await {
             Ok(reason) => reason.clone().expect("just looked"),
-            // The task ends without a reason only when no receiver is left.
-            Err(_) => std::future::pending().await,
+            // The task has panicked: it ends without a reason only after a release.
+            Err(_) => LockLost::NotRenewed { what: self.what },
         }
     }
 
@@ -166,8 +172,9 @@ mod tests {
         TakenBy(&'static str),
         Fails(&'static str),
         Hangs,
+        Panics,
     }
-    use RenewalAnswer::{Fails, Hangs, Renewed, TakenBy};
+    use RenewalAnswer::{Fails, Hangs, Panics, Renewed, TakenBy};
 
     /// Gives scripted answers; the last one repeats.
     struct Scripted {
@@ -220,6 +227,7 @@ mod tests {
                 TakenBy(holder) => Ok(Some(holder.to_owned())),
                 Fails(reason) => Err(reason.into()),
                 Hangs => pending().await,
+                Panics => panic!("a fault of the host"),
             }
         }
 
@@ -258,6 +266,17 @@ mod tests {
             lock.begin.elapsed().as_secs(),
             16,
             "the TTL after the last renewal"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn lock_is_lost_when_its_renewal_panics() {
+        let lost = start(&Scripted::answering(&[Panics])).lost().await;
+        assert_eq!(
+            lost,
+            LockLost::NotRenewed {
+                what: Scripted::WHAT
+            }
         );
     }
 

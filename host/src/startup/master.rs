@@ -60,10 +60,8 @@ impl MasterStage<'_> {
         } = *self;
         let listener = bind(prepared.config.listeners.api).await?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
-        tracing::info!(
-            name: "server.listening",
-            %address, "listening; every request is answered 503 until the database is ready"
-        );
+        tracing::info!(name: "server.listening", %address,
+            "listening; every request is answered 503 until the database is ready");
         let gate = prepared.gate.clone();
         let progress = prepared.progress.clone();
         let (end_server, server_stop) = watch::channel(false);
@@ -85,7 +83,9 @@ impl MasterStage<'_> {
                 }
             };
             tokio::select! {
-                outcome = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => outcome?,
+                end = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => {
+                    if end? == MasterEnd::GivenUp { return Ok(()) }
+                }
                 fault = fence.lost() => return Err(fault.into()),
                 () = shutdown.reach(1) => {}
             }
@@ -155,6 +155,15 @@ async fn take_over(prepared: &Prepared) -> Result<Fence, StartupError> {
     prepared.raise_fence().await
 }
 
+/// Why a master ends by itself without a failure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum MasterEnd {
+    /// It has completed a rollback that an earlier host had begun.
+    RolledBack,
+    /// A table is gone. The database is left as it is.
+    GivenUp,
+}
+
 /// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback
 /// that an earlier host had begun.
 async fn work_and_serve(
@@ -165,7 +174,7 @@ async fn work_and_serve(
     address: SocketAddr,
     announce: impl FnOnce(&Served),
     served_store: &OnceLock<Store>,
-) -> Result<(), StartupError> {
+) -> Result<MasterEnd, StartupError> {
     let report = MetricsReporter::new(prepared, front);
     let began = Instant::now();
     let import = prepared.import_if_due(fence, false).await?;
@@ -173,7 +182,7 @@ async fn work_and_serve(
     // succeeded.
     let is_new = import.due == Due::Unmarked { served: false };
     let Some(started) = begin_migration(prepared, fence, is_new).await? else {
-        return Ok(());
+        return Ok(MasterEnd::RolledBack);
     };
     let (online, data_version) = match started {
         Start::Done(decision) => {
@@ -223,7 +232,7 @@ async fn work_and_serve(
         failed = periodic::check_health(beside.config.listeners.health_check.as_ref(), &beside.database, has_table) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
-            Ok(())
+            Ok(MasterEnd::GivenUp)
         }
     }
 }

@@ -66,12 +66,17 @@ impl Certificates {
         // twice.
         let mut unusable_once = Vec::new();
         let mut logged = Vec::new();
+        let mut unread = Unread::default();
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
-            // A file may be absent while it is being replaced.
-            let Ok(read) = contents(&self.files) else {
-                continue;
+            let read = match contents(&self.files) {
+                Ok(read) => read,
+                Err(error) => {
+                    unread.found(&error);
+                    continue;
+                }
             };
+            unread = Unread::default();
             if read == self.read {
                 continue;
             }
@@ -91,6 +96,24 @@ impl Certificates {
                 }
                 Err(_) => {}
             }
+        }
+    }
+}
+
+/// Files that cannot be read. A file may be absent while it is being replaced, so they are logged
+/// when found twice, and once.
+#[derive(Debug, Default)]
+struct Unread {
+    times: u32,
+}
+
+impl Unread {
+    fn found(&mut self, error: &TlsError) {
+        self.times = self.times.saturating_add(1);
+        if self.times == 2 {
+            let error = error as &dyn std::error::Error;
+            tracing::error!(name: "tls.not-reloaded", error,
+                "the certificates cannot be read again; the previous ones stay in use");
         }
     }
 }

@@ -141,6 +141,10 @@ async fn replaced_certificates_are_reloaded_and_unusable_ones_ignored() {
     );
     let after = deployment.trusting(next);
     assert!(ping(&after.client(), host.address).await.unwrap());
+
+    std::fs::remove_file(after.certs().join("server.key")).unwrap();
+    host = wait_for_log(host, "the certificates cannot be read again").await;
+    assert!(ping(&after.client(), host.address).await.unwrap());
 }
 
 async fn wait_for_log(host: Host, word: &'static str) -> Host {

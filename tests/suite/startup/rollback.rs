@@ -4,7 +4,7 @@
 use bbs_proto::models as proto;
 
 use crate::api::answers::answers_as_diego_did;
-use crate::harness::database::{TestDatabase, on_each_database, texts};
+use crate::harness::database::{TestDatabase, execute, on_each_database, texts};
 use crate::harness::fixture::{DIEGOS_NEWEST, VERSION};
 use crate::harness::host::Host;
 use crate::harness::neighbours::{StubReply, StubServer};
@@ -27,6 +27,25 @@ async fn end(host: Host) {
         .await
         .unwrap();
     assert!(ended.success(), "{ended}");
+}
+
+on_each_database!(host_that_ends_because_a_table_is_gone_takes_nothing_back);
+async fn host_that_ends_because_a_table_is_gone_takes_nothing_back(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    fixture::write_to(&database).await;
+    let installation = rolling_back(&database, "one");
+    let host = installation.serve();
+    let opened = database.open().await;
+    execute(&opened, "DROP TABLE domains").await;
+    opened.close().await;
+    let answer: proto::DomainsResponse = host.call("/v1/domains/list", &()).await;
+    let error = answer.error.expect("there is no such table");
+    assert_eq!(error.r#type(), proto::error::Type::Unrecoverable);
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(status.success(), "{output}");
+    assert_eq!(installation.data_version(), NEWEST);
 }
 
 on_each_database!(standby_with_the_same_setting_serves_the_rolled_back_version);

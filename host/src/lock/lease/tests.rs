@@ -182,6 +182,22 @@ async fn deleted_row_ends_its_holder() {
 }
 
 #[tokio::test]
+async fn waiting_host_takes_the_lease_of_a_database_that_has_lost_its_table() {
+    let table = LeaseTable::new().await;
+    // Not released.
+    drop(table.host("one").await.take().await.unwrap());
+    let other = table.host("other").await;
+    let mut taking = std::pin::pin!(other.take());
+    tokio::select! {
+        _ = &mut taking => panic!("another host holds the lease"),
+        () = table.clock.sleepers(1) => {}
+    }
+    table.execute("DROP TABLE bbs_lease").await;
+    let taken = table.clock.run(1, taking).await.unwrap();
+    taken.release().await;
+}
+
+#[tokio::test]
 async fn malformed_row_ends_its_holder_and_can_be_taken() {
     let table = LeaseTable::new().await;
     let one = table.host("one").await;
