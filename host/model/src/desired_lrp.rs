@@ -97,6 +97,18 @@ impl DesiredLrpUpdate {
     }
 }
 
+/// A run information with another user name and password for its image.
+pub fn with_image_credentials(
+    run_info: &DesiredLrpRunInfo,
+    (username, password): &(Text, Text),
+) -> DesiredLrpRunInfo {
+    DesiredLrpRunInfo {
+        image_username: username.clone(),
+        image_password: password.clone(),
+        ..run_info.clone()
+    }
+}
+
 /// The drivers of volumes, in the order of their mounts.
 pub fn volume_drivers(mounts: &[VolumeMount]) -> Vec<Text> {
     mounts.iter().map(|mount| mount.driver.clone()).collect()

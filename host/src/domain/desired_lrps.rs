@@ -17,7 +17,7 @@ use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
-    volume_drivers,
+    volume_drivers, with_image_credentials,
 };
 use bbs_model::routes::Routes;
 use bbs_model::slot::Slot;
@@ -217,16 +217,14 @@ async fn change_desired_lrp(
     let run_info = update
         .image_credentials
         .as_ref()
-        .map(|(username, password)| {
-            let mut run_info = before.run_info.clone();
-            run_info.image_username.clone_from(username);
-            run_info.image_password.clone_from(password);
-            run_info
-        });
+        .map(|credentials| with_image_credentials(&before.run_info, credentials));
     let tag_index = before.scheduling.tag.index.wrapping_add(1);
     writer
         .update_desired_lrp(process_guid, tag_index, update, run_info.as_ref())
         .await?;
+    if let Some(credentials) = &update.image_credentials {
+        lrp_updates::put_credentials(&mut writer, &before.scheduling, credentials).await?;
+    }
     let mut surplus = BTreeMap::new();
     if let Some(fewer) = update
         .instances

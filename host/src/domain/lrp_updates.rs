@@ -11,7 +11,7 @@ pub use archive::{DefinitionList, definitions};
 pub use switch::{cancel, roll_back};
 
 pub(super) use archive::prune;
-pub(super) use switch::{Switched, announce_all, finish, switch, to_switch_to};
+pub(super) use switch::{Switched, announce_all, finish, put_credentials, switch, to_switch_to};
 
 use std::collections::BTreeMap;
 

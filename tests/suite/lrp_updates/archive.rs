@@ -57,6 +57,15 @@ async fn definitions_are_listed_with_their_content_the_last_active_first(kind: K
     assert_eq!(definitions(&server).await, expected);
 }
 
+on_each_database!(update_to_an_id_that_differs_in_case_alone_can_be_cancelled);
+async fn update_to_an_id_that_differs_in_case_alone_can_be_cancelled(kind: Kind) {
+    let server = running(kind, 1).await;
+    update_to(&server, "Version-1").await;
+    assert_eq!(ids(&server).await, ("Version-1".into(), "version-1".into()));
+    assert_eq!(cancel(&server).await, None);
+    assert_eq!(ids(&server).await.0, "version-1");
+}
+
 on_each_layout!(rollback_restores_an_archived_definition);
 async fn rollback_restores_an_archived_definition(kind: Kind) {
     let server = running(kind, 0).await;

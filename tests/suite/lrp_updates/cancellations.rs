@@ -4,6 +4,25 @@ use super::archive::definitions;
 use super::*;
 use crate::harness::layouts::on_each_layout;
 
+on_each_layout!(credentials_that_are_changed_during_an_update_stay_after_its_cancellation);
+async fn credentials_that_are_changed_during_an_update_stay_after_its_cancellation(kind: Kind) {
+    let server = running(kind, 1).await;
+    update_to(&server, "version-2").await;
+    let credentials = proto::DesiredLrpUpdate {
+        image_username: Some(b"user".to_vec()),
+        image_password: Some(b"next".to_vec()),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, credentials).await, None);
+    assert_eq!(cancel(&server).await, None);
+    let lrp = get(&server, "guid").await;
+    assert_eq!(
+        (lrp.image_username, lrp.image_password),
+        (b"user".to_vec(), b"next".to_vec())
+    );
+    until_done(&server).await;
+}
+
 on_each_layout!(cancellation_reverts_the_instances_that_were_replaced);
 async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
     let server = updating(kind, 3).await;

@@ -34,9 +34,11 @@ impl Push {
         {
             pushes.push(push(Some(hostnames.clone()), None));
         }
+        // Those of its own definition stay.
         let tags = wanted
             .metric_tags
             .as_ref()
+            .filter(|_| !row.is_old(&wanted.definition_id))
             .map(|tags| resolved_tags(tags, row));
         // A container without any tags was started by a cell that does not support them.
         if let Some(tags) =
@@ -70,4 +72,32 @@ pub fn resolved_tags(tags: &MetricTags, row: &ActualLrp) -> BTreeMap<Text, Text>
 /// Whether an update changes the tags. An update without tags does not.
 pub fn tags_differ(update: Option<&MetricTags>, before: &MetricTags) -> bool {
     update.is_some_and(|update| update != before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::{row, wanted};
+    use super::*;
+    use crate::actual_lrp::{Presence, State};
+    use crate::tags::MetricTag;
+
+    #[test]
+    fn container_of_another_definition_keeps_its_tags() {
+        let tag = MetricTag {
+            fixed: b"new".to_vec(),
+            ..MetricTag::default()
+        };
+        let wanted = DesiredInstances {
+            definition_id: b"new".to_vec(),
+            metric_tags: Some(MetricTags::from([(b"source_id".to_vec(), tag)])),
+            ..wanted(1)
+        };
+        let of = |definition_id: &str| {
+            let mut row = row(State::Running, Presence::Ordinary, "cell");
+            row.definition_id = definition_id.into();
+            row.metric_tags = BTreeMap::from([(b"source_id".to_vec(), b"old".to_vec())]);
+            Push::of(&wanted, &row).len()
+        };
+        assert_eq!([of("old"), of("new"), of("")], [0, 1, 1]);
+    }
 }

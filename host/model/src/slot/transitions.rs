@@ -161,7 +161,7 @@ impl Slot {
 
     /// Starts the instance in a container, as its cell reports, also as a heartbeat. Removes its
     /// evacuating and suspect containers if it takes over from them, except one that an update
-    /// replaces, which its cell is asked to stop. The heartbeat of that one changes nothing. The
+    /// replaces, which its cell is asked to stop. The heartbeat of that one changes its row alone. The
     /// definition of a container that did not claim the instance is uncertain if there are several.
     ///
     /// # Errors
@@ -180,6 +180,14 @@ impl Slot {
             return Ok(());
         }
         if self.is_replaced(&container.instance) {
+            // It has the traffic until its successor is ready.
+            if let Some(row) = &mut self.evacuating
+                && row.is_at(&container.key)
+                && !container.is_described_by(row)
+            {
+                container.describe(row);
+                row.changed(now_ns);
+            }
             return Ok(());
         }
         match &mut self.ordinary {

@@ -2,11 +2,13 @@
 //! rollback. One transaction writes the definitions and adapts the instances; then the work on the
 //! instances begins.
 
-use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, State};
 use bbs_model::change::Cause;
-use bbs_model::desired_lrp::{Definition, DesiredLrp, SchedulingInfo, volume_drivers};
+use bbs_model::desired_lrp::{
+    Definition, DesiredLrp, SchedulingInfo, volume_drivers, with_image_credentials,
+};
 use bbs_model::lrp_update::UpdateRecord;
+use bbs_model::{Text, TraceId};
 use uuid::Uuid;
 
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
@@ -205,10 +207,11 @@ pub(in crate::domain) async fn switch(
             .archive_definition(process_guid, cancelled, now_ns)
             .await?;
     }
+    // In this order: a database may take the two ids for equal.
+    writer.delete_definition(process_guid, &next.id).await?;
     writer
         .put_definition(process_guid, &before.definition(), None)
         .await?;
-    writer.delete_definition(process_guid, &next.id).await?;
     let mut after = before.with_definition(next);
     after
         .scheduling
@@ -225,6 +228,27 @@ pub(in crate::domain) async fn switch(
     writer.put_update(&update).await?;
     let switched = adapt(writer, &after.scheduling, now_ns).await?;
     Ok((after, switched))
+}
+
+/// Gives new credentials of the image also to the definition that the update replaces: a
+/// cancellation must not bring revoked ones back.
+pub(in crate::domain) async fn put_credentials(
+    writer: &mut Writer,
+    info: &SchedulingInfo,
+    credentials: &(Text, Text),
+) -> Result<(), DomainError> {
+    let previous = &info.previous_definition_id;
+    if previous.is_empty() {
+        return Ok(());
+    }
+    if let Some(mut archived) = writer.definition(&info.process_guid, previous).await? {
+        let run_info = &mut archived.definition.run_info;
+        *run_info = with_image_credentials(run_info, credentials);
+        writer
+            .put_definition(&info.process_guid, &archived.definition, None)
+            .await?;
+    }
+    Ok(())
 }
 
 /// Adapts the instances to a new current definition.

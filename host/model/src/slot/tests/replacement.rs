@@ -234,6 +234,21 @@ fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
     );
 }
 
+/// It receives the traffic until its successor does.
+#[test]
+fn heartbeat_of_a_replaced_container_changes_its_row_alone() {
+    let pending = replaced(OLD, NEW, State::Unclaimed);
+    for routable in [false, true] {
+        let heartbeat = Container {
+            routable,
+            ..container("old")
+        };
+        let (slot, started) = after(&pending, |slot| slot.start(&heartbeat, Several, NOW_NS));
+        assert_eq!((started, slot.ordinary), (Ok(()), pending.ordinary.clone()));
+        assert_eq!(slot.evacuating.map(|row| row.routable), Some(routable));
+    }
+}
+
 /// Its successor was removed with the desired LRP.
 #[test]
 fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_one() {
