@@ -57,7 +57,9 @@ pub enum LockLost {
     Expired { what: &'static str, ttl: Duration },
     #[error("{what} was taken over or removed: {by}")]
     Taken { what: &'static str, by: String },
-    #[error("{what} is not renewed any more, because of a fault of this host, which the log has")]
+    #[error(
+        "{what} is not renewed any more, because of a fault of this host; report the error that the log has"
+    )]
     NotRenewed { what: &'static str },
 }
 

@@ -78,7 +78,7 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
         if slot.presence_of(&container.instance).is_none() && is_asked() {
             return Err(SlotError::CannotBeStarted.into());
         }
-        // Its removal is published already.
+        // Its removal was published a short time ago.
         if slot.is_replaced(&container.instance) && is_asked() {
             return Ok(None);
         }

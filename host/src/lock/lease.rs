@@ -225,8 +225,13 @@ impl Lease {
                         "cannot read the lease of this database; retrying"
                     );
                     // The database was restored or emptied since this host began to wait.
-                    if matches!(&fault, LeaseError::Table(source) if is_missing_table(source)) {
-                        let _ = self.create_table().await;
+                    if matches!(&fault, LeaseError::Table(source) if is_missing_table(source))
+                        && let Err(fault) = self.create_table().await
+                    {
+                        tracing::warn!(
+                            fault = &fault as &dyn std::error::Error,
+                            "cannot create the table of the lease; retrying"
+                        );
                     }
                 }
             }

@@ -82,15 +82,16 @@ impl MasterStage<'_> {
                     return drain::cut_short(prepared, shutdown);
                 }
             };
-            tokio::select! {
-                end = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => {
-                    if end? == MasterEnd::GivenUp { return Ok(()) }
-                }
+            let back_to = tokio::select! {
+                end = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => match end? {
+                    MasterEnd::GivenUp => None,
+                    MasterEnd::RolledBack => drain::rolls_back_to(prepared, shutdown),
+                },
                 fault = fence.lost() => return Err(fault.into()),
-                () = shutdown.reach(1) => {}
-            }
+                () = shutdown.reach(1) => drain::rolls_back_to(prepared, shutdown),
+            };
             progress.enter("drain", "waiting for requests in flight", None);
-            if let Some(to) = drain::rolls_back_to(prepared, shutdown) {
+            if let Some(to) = back_to {
                 return drain::roll_back(prepared, &fence, served_store.get(), to, shutdown).await;
             }
             close_port();

@@ -72,7 +72,7 @@ impl Certificates {
             let read = match contents(&self.files) {
                 Ok(read) => read,
                 Err(error) => {
-                    unread.found(&error);
+                    unread.note_failure(&error);
                     continue;
                 }
             };
@@ -108,7 +108,7 @@ struct Unread {
 }
 
 impl Unread {
-    fn found(&mut self, error: &TlsError) {
+    fn note_failure(&mut self, error: &TlsError) {
         self.times = self.times.saturating_add(1);
         if self.times == 2 {
             let error = error as &dyn std::error::Error;

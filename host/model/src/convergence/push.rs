@@ -34,7 +34,7 @@ impl Push {
         {
             pushes.push(push(Some(hostnames.clone()), None));
         }
-        // Those of its own definition stay.
+        // A container of another definition keeps the tags of that.
         let tags = wanted
             .metric_tags
             .as_ref()

@@ -2,8 +2,9 @@
 //! LRP.
 //!
 //! As in an evacuation, the old container becomes the evacuating row, and a new instance waits for
-//! a cell. The old one's cell does not know about it: its calls about the container change nothing
-//! until it is asked to stop it, which happens once the new one runs and is routable.
+//! a cell. The old one's cell does not know about it: its calls about the container change the
+//! evacuating row alone until it is asked to stop it, which happens once the new one runs and is
+//! routable.
 //!
 //! Invariant: a waiting or crashed instance names the current definition, so that whatever claims
 //! it runs that one. What a removed desired LRP leaves names none, and belongs to the next one with

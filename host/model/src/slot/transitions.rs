@@ -183,6 +183,7 @@ impl Slot {
             // It has the traffic until its successor is ready.
             if let Some(row) = &mut self.evacuating
                 && row.is_at(&container.key)
+                && row.state() == Some(State::Running)
                 && !container.is_described_by(row)
             {
                 container.describe(row);

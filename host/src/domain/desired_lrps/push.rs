@@ -17,6 +17,8 @@ use crate::store::Range;
 struct ContainerUpdate {
     hostnames: Option<Vec<Text>>,
     metric_tags: Option<MetricTags>,
+    /// Names the definition that has these tags.
+    definition_id: Text,
 }
 
 /// Spawns a task that updates the containers after the call is answered. Convergence repeats what
@@ -63,6 +65,7 @@ fn changed_values(
     ContainerUpdate {
         hostnames,
         metric_tags: tags_are_new.then(|| after.metric_tags.clone()),
+        definition_id: after.scheduling.definition_id.clone(),
     }
 }
 
@@ -130,7 +133,12 @@ async fn send_to_cell(
     let Some(cell) = clients.cells.find(&row.cell_id).await? else {
         return Ok(());
     };
+    // A container of another definition keeps the tags of that.
     let tags = values.metric_tags.as_ref();
+    let tags = tags.filter(|_| !row.is_old(&values.definition_id));
+    if tags.is_none() && values.hostnames.is_none() {
+        return Ok(());
+    }
     let update = InstanceUpdate {
         internal_routes: values.hostnames.clone(),
         metric_tags: tags.map(|tags| resolved_tags(tags, row)),

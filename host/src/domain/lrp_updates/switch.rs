@@ -14,7 +14,7 @@ use uuid::Uuid;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::store::Writer;
+use crate::store::{StoreError, Writer};
 
 /// The instances that a switch changed.
 #[derive(Debug, Default)]
@@ -241,7 +241,11 @@ pub(in crate::domain) async fn put_credentials(
     if previous.is_empty() {
         return Ok(());
     }
-    if let Some(mut archived) = writer.definition(&info.process_guid, previous).await? {
+    let archived = match writer.definition(&info.process_guid, previous).await {
+        Err(StoreError::Unreadable { .. }) => None,
+        read => read?,
+    };
+    if let Some(mut archived) = archived {
         let run_info = &mut archived.definition.run_info;
         *run_info = with_image_credentials(run_info, credentials);
         writer

@@ -218,7 +218,7 @@ fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
 }
 
 #[test]
-fn late_calls_of_the_cell_of_a_replaced_container_change_nothing() {
+fn repeated_calls_of_the_cell_of_a_replaced_container_change_nothing() {
     let pending = replaced(OLD, NEW, State::Unclaimed);
     assert_eq!(
         after(&pending, |slot| slot.claim(&instance("old"), NOW_NS)),
