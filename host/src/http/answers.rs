@@ -9,12 +9,11 @@ use bbs_work::log_sampling::LineLimit;
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use super::bodies::UNCOUNTED;
 use super::connections::Connection;
 
 /// Bytes of all answers that wait for their clients.
 const MOST_BYTES: usize = 128 << 20;
-/// Bytes up to which an answer is not counted. The number of connections bounds such answers.
-const UNCOUNTED: usize = 16 << 10;
 /// Log lines about closed connections, at once and then each minute.
 const CLOSED_LINES: u32 = 10;
 

@@ -13,9 +13,9 @@ use tokio::time::timeout;
 
 use crate::api;
 
-/// Bytes of a body that are not counted, so that calls with small bodies, such as those of cells,
-/// are read whatever others send. The number of connections bounds them.
-const UNCOUNTED: usize = 16 << 10;
+/// Bytes of a body, and of an answer, that are not counted, so that small calls, such as those of
+/// cells, are served whatever others send. The number of connections bounds them.
+pub(super) const UNCOUNTED: usize = 16 << 10;
 /// Bytes of all incomplete bodies, in KiB. A body takes up to twice as much while it grows.
 const INCOMPLETE_KIB: usize = 32 << 10;
 /// Memory of all calls that run or wait for the database, in KiB.

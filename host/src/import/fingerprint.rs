@@ -18,7 +18,7 @@ pub struct StoreFingerprint {
     pub index: u64,
     /// That of the last change of `/version`, if there is one.
     pub version_index: Option<u64>,
-    /// Of all leaves of Diego's that do not expire: keys and indexes of their last changes.
+    /// Keys, and indexes of the last changes, of all leaves of Diego's that do not expire.
     pub digest: String,
 }
 

@@ -66,17 +66,23 @@ impl Certificates {
         // twice.
         let mut unusable_once = Vec::new();
         let mut logged = Vec::new();
-        let mut unread = Unread::default();
+        let mut failures = 0_u32;
         loop {
             tokio::time::sleep(WATCH_INTERVAL).await;
             let read = match contents(&self.files) {
                 Ok(read) => read,
                 Err(error) => {
-                    unread.note_failure(&error);
+                    failures = failures.saturating_add(1);
+                    // A file may be absent while it is being replaced.
+                    if failures == 2 {
+                        let error = &error as &dyn std::error::Error;
+                        tracing::error!(name: "tls.not-reloaded", error,
+                            "the certificates cannot be read again; the previous ones stay in use");
+                    }
                     continue;
                 }
             };
-            unread = Unread::default();
+            failures = 0;
             if read == self.read {
                 continue;
             }
@@ -96,24 +102,6 @@ impl Certificates {
                 }
                 Err(_) => {}
             }
-        }
-    }
-}
-
-/// Files that cannot be read. A file may be absent while it is being replaced, so they are logged
-/// when found twice, and once.
-#[derive(Debug, Default)]
-struct Unread {
-    times: u32,
-}
-
-impl Unread {
-    fn note_failure(&mut self, error: &TlsError) {
-        self.times = self.times.saturating_add(1);
-        if self.times == 2 {
-            let error = error as &dyn std::error::Error;
-            tracing::error!(name: "tls.not-reloaded", error,
-                "the certificates cannot be read again; the previous ones stay in use");
         }
     }
 }

@@ -363,34 +363,16 @@ async fn event_without_content_and_broken_stream_are_errors() {
             text.as_bytes(),
         )
     };
-    let (client, _) = server(vec![stream("event: task_created\ndata: \n\n")]).await;
-    let error = client
-        .task_events()
-        .await
-        .unwrap()
-        .next()
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().ends_with("task_created has no content"),
-        "{error}"
-    );
+    let failure = async |text: &str| {
+        let (client, _) = server(vec![stream(text)]).await;
+        let mut events = client.task_events().await.unwrap();
+        events.next().await.unwrap_err().to_string()
+    };
+    let error = failure("event: task_created\ndata: \n\n").await;
+    assert!(error.ends_with("task_created has no content"), "{error}");
     // The answer is complete, and the last event is not.
-    let (client, _) = server(vec![stream(
-        "event: other_event\ndata: CgA=\n\nid: 1\nevent: task_removed\n",
-    )])
-    .await;
-    let error = client
-        .task_events()
-        .await
-        .unwrap()
-        .next()
-        .await
-        .unwrap_err();
-    assert!(
-        error.to_string().ends_with("the stream ends within it"),
-        "{error}"
-    );
+    let error = failure("event: other_event\ndata: CgA=\n\nid: 1\nevent: task_removed\n").await;
+    assert!(error.ends_with("the stream ends within it"), "{error}");
     let mut cut_off = stream("id: 0\n");
     cut_off.truncate(cut_off.len() - 1);
     let (client, _) = server(vec![cut_off]).await;

@@ -200,6 +200,11 @@ impl<M: Migration> Laws<M> {
         units: Vec<UnitData>,
     ) -> Result<Vec<(UnitData, Stepped)>, Violation> {
         let seed = self.seed;
+        let tables = self.tables_of(direction);
+        let has_rows = |unit: &UnitData| {
+            let mut rows = unit.tables.iter();
+            rows.any(|(table, rows)| tables.contains(table) && !rows.is_empty())
+        };
         let results = self.stepper(direction)?.step(&units, &[]);
         let mut stepped = Vec::new();
         let mut first_refusal = None;
@@ -207,7 +212,7 @@ impl<M: Migration> Laws<M> {
             match result {
                 Ok(given) => stepped.push((unit, given)),
                 Err(Refused { reason }) if self.refusals_allowed => {
-                    if first_refusal.is_none() && self.has_rows(direction, &unit) {
+                    if first_refusal.is_none() && has_rows(&unit) {
                         first_refusal = Some((reason, unit));
                     }
                 }
@@ -225,9 +230,7 @@ impl<M: Migration> Laws<M> {
             // No generated unit of the target may be one that `up` produces.
             Some((reason, unit))
                 if direction == Direction::Up
-                    && !stepped
-                        .iter()
-                        .any(|(unit, _)| self.has_rows(direction, unit)) =>
+                    && !stepped.iter().any(|(unit, _)| has_rows(unit)) =>
             {
                 Err(Violation::RefusesAll {
                     seed,
@@ -238,14 +241,6 @@ impl<M: Migration> Laws<M> {
             }
             _ => Ok(stepped),
         }
-    }
-
-    /// Whether the row function of a direction receives a row of the unit.
-    fn has_rows(&self, direction: Direction, unit: &UnitData) -> bool {
-        let tables = self.tables_of(direction);
-        unit.tables
-            .iter()
-            .any(|(table, rows)| tables.contains(table) && !rows.is_empty())
     }
 
     /// The tables whose rows the row function of a direction receives, by their names before the
@@ -279,7 +274,7 @@ impl<M: Migration> Laws<M> {
         self.check_second_trip(direction, restored)
     }
 
-    /// The same units have the same results again, together and alone.
+    /// Results are the same again, of all units together and of each alone.
     fn check_determinism(
         &self,
         direction: Direction,
