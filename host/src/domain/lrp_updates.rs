@@ -21,6 +21,7 @@ use bbs_model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
 use bbs_model::slot::Slot;
 use bbs_work::causes::with_causes;
 
+use super::update_hints::StepEnd;
 use super::{DomainError, Service};
 use crate::store::{Range, Reader};
 
@@ -94,16 +95,16 @@ pub(super) fn spawn(service: Service, process_guid: Text) {
     });
 }
 
-/// Runs one step; returns whether the work is done. A failure is only logged: convergence continues
-/// the work.
-async fn run(service: &Service, process_guid: &[u8]) -> bool {
+/// Runs one step. A failure is only logged: convergence repeats the step.
+async fn run(service: &Service, process_guid: &[u8]) -> StepEnd {
     let _permit = service.update_hints().permit().await;
     match advance::advance(service, process_guid).await {
-        Ok(is_done) => is_done,
+        Ok(is_done) if is_done => StepEnd::Done,
+        Ok(_) => StepEnd::Waits,
         Err(fault) => {
             let process_guid = String::from_utf8_lossy(process_guid);
             tracing::warn!(%process_guid, reason = %with_causes(&fault), "the update of a desired LRP did not advance; convergence continues it");
-            false
+            StepEnd::Failed
         }
     }
 }
