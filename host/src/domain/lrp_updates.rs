@@ -95,10 +95,32 @@ pub(super) fn spawn(service: Service, process_guid: Text) {
     });
 }
 
+/// Works on all updates under way, which may be those that an earlier host began.
+///
+/// # Errors
+/// Errors of the store.
+pub(super) async fn find_all(service: &Service) -> Result<(), DomainError> {
+    let updates = service
+        .store()
+        .look()
+        .await?
+        .updates(&Range::default())
+        .await?
+        .records;
+    let process_guids = updates.into_iter().map(|update| update.process_guid);
+    service.update_hints().find_all(service, process_guids);
+    Ok(())
+}
+
 /// Runs one step. A failure is only logged: convergence repeats the step.
 async fn run(service: &Service, process_guid: &[u8]) -> StepEnd {
     let _permit = service.update_hints().permit().await;
-    match advance::advance(service, process_guid).await {
+    let step = async {
+        // Before any place is taken.
+        service.update_hints().recover(|| find_all(service)).await?;
+        advance::advance(service, process_guid).await
+    };
+    match step.await {
         Ok(is_done) if is_done => StepEnd::Done,
         Ok(_) => StepEnd::Waits,
         Err(fault) => {

@@ -11,12 +11,12 @@ use bbs_model::Text;
 use bbs_model::actual_lrp::InstanceKey;
 use bbs_model::lrp_update::PlaceDemand;
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
 
-use super::Service;
+use super::{DomainError, Service};
 use crate::store::Key;
 pub(super) use works::StepEnd;
-use works::{Overlap, UpdateWorks};
+use works::{InstancesInFlight, Overlap, UpdateWorks};
 
 /// Desired LRPs that are worked on at the same time.
 const CONCURRENT: usize = 20;
@@ -27,6 +27,8 @@ const REPEAT_AFTER_NS: u64 = 20_000_000_000;
 #[derive(Debug)]
 pub(super) struct UpdateHints {
     works: Mutex<UpdateWorks>,
+    /// Set once the updates that earlier hosts began are among the works.
+    found: OnceCell<()>,
     /// When the cell of a container was last asked to stop it, in nanoseconds since 1970. Longer
     /// than the update that asked: the container runs until then.
     asked: Mutex<HashMap<InstanceKey, i64>>,
@@ -46,6 +48,7 @@ impl UpdateHints {
         let permits = Semaphore::new(CONCURRENT);
         Self {
             works: Mutex::default(),
+            found: OnceCell::new(),
             asked: Mutex::default(),
             permits,
             spawn,
@@ -61,11 +64,59 @@ impl UpdateHints {
             .expect("the semaphore is never closed")
     }
 
-    /// Works on a process guid from now on.
+    /// Works on a process guid from now on, because a client has changed its definition.
     pub(super) fn begin(&self, service: &Service, process_guid: &[u8]) {
-        if self.works.lock().begin(process_guid) {
+        // The change may be one of an update that an earlier host began.
+        let in_flight = if self.found.initialized() {
+            InstancesInFlight::None
+        } else {
+            InstancesInFlight::Unknown
+        };
+        self.begin_with(service, process_guid, in_flight);
+    }
+
+    /// Works on a process guid from now on, because its records show work.
+    pub(super) fn find(&self, service: &Service, process_guid: &[u8]) {
+        self.begin_with(service, process_guid, InstancesInFlight::Unknown);
+    }
+
+    fn begin_with(&self, service: &Service, process_guid: &[u8], in_flight: InstancesInFlight) {
+        if self.works.lock().begin(process_guid, in_flight) {
             (self.spawn)(service.clone(), process_guid.to_vec());
         }
+    }
+
+    /// Works on the process guids of all updates under way, according to their records. No place is
+    /// given until the instances in flight of those that are new to this host are counted.
+    pub(super) fn find_all(
+        &self,
+        service: &Service,
+        process_guids: impl IntoIterator<Item = Text>,
+    ) {
+        let found: Vec<_> = {
+            let mut works = self.works.lock();
+            process_guids
+                .into_iter()
+                .filter(|process_guid| works.begin(process_guid, InstancesInFlight::Unknown))
+                .collect()
+        };
+        for process_guid in found {
+            (self.spawn)(service.clone(), process_guid);
+        }
+        // Refused if it is set, or if `recover` is about to set it.
+        let _ = self.found.set(());
+    }
+
+    /// Returns once the updates that earlier hosts began are found: the first call looks for them
+    /// with `find`, unless convergence was first.
+    ///
+    /// # Errors
+    /// Those of `find`.
+    pub(super) async fn recover<F>(&self, find: impl FnOnce() -> F) -> Result<(), DomainError>
+    where
+        F: Future<Output = Result<(), DomainError>>,
+    {
+        self.found.get_or_try_init(find).await.copied()
     }
 
     /// Continues the work on a process guid, if there is any, because an instance has changed.
@@ -226,7 +277,7 @@ mod tests {
     #[test]
     fn overlap_begins_anew_with_another_successor() {
         let hints = UpdateHints::new(|_, _| {});
-        hints.works.lock().begin(b"app");
+        hints.works.lock().begin(b"app", InstancesInFlight::None);
         let container = |guid: &str| InstanceKey {
             instance_guid: guid.into(),
             cell_id: b"cell".to_vec(),
@@ -261,7 +312,7 @@ mod tests {
     fn work_continues_at_the_earliest_time() {
         let hints = UpdateHints::new(|_, _| {});
         assert!(!hints.note_wake(b"app", 50), "nothing is under way");
-        hints.works.lock().begin(b"app");
+        hints.works.lock().begin(b"app", InstancesInFlight::None);
         assert!(hints.note_wake(b"app", 50));
         assert!(!hints.note_wake(b"app", 60));
         assert!(hints.note_wake(b"app", 40));
@@ -270,7 +321,7 @@ mod tests {
     #[test]
     fn halt_is_reported_when_it_begins_and_ends() {
         let hints = UpdateHints::new(|_, _| {});
-        hints.works.lock().begin(b"app");
+        hints.works.lock().begin(b"app", InstancesInFlight::None);
         assert!(hints.set_halted(b"app", Some(1)));
         assert_eq!(hints.halted(), 1);
         assert!(!hints.set_halted(b"app", Some(2)));

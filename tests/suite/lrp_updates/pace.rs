@@ -1,7 +1,12 @@
 //! How many instances are replaced at the same time, of one LRP and of all.
 
 use std::num::NonZeroU32;
+use std::sync::Arc;
 
+use bbs::testing::api::Api;
+use bbs::testing::clients::Clients;
+use bbs::testing::domain::Service;
+use bbs::testing::events::Events;
 use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
@@ -128,6 +133,51 @@ async fn removed_lrp_without_containers_leaves_its_place_to_another_one(kind: Ki
     until_rows(
         &server,
         &["0/0 UNCLAIMED  version-2", "0/1 RUNNING old-next version-1"],
+    )
+    .await;
+}
+
+// Goal: a host that takes over gives no place that an earlier one has given. Method: a client
+// begins an update before the first convergence.
+on_each_layout!(next_host_counts_the_instances_that_an_earlier_one_replaces);
+async fn next_host_counts_the_instances_that_an_earlier_one_replaces(kind: Kind) {
+    let update_pace = Pace {
+        max_in_flight_total: NonZeroU32::new(1).unwrap(),
+        ..Pace::default()
+    };
+    let server = running_at(kind, update_pace, 1).await;
+    run_next(&server).await;
+    update_to(&server, "version-2").await;
+    let expected = [
+        "0/0 UNCLAIMED  version-2",
+        "0/0 RUNNING old-next version-1",
+        "0/1 RUNNING old-0 version-1",
+    ];
+    until_rows(&server, &expected).await;
+    let policy = Policy {
+        update_pace,
+        ..Policy::default()
+    };
+    let next_host = Service::new(
+        server.store.clone(),
+        Events::default(),
+        Clients::default(),
+        policy,
+        server.service.measures().clone(),
+    );
+    let api = Api::new(next_host.clone(), translators(), None).unwrap();
+    server.gate.open(Arc::new(api));
+    update_next(&server).await;
+    until(|| !next_host.is_replacing()).await;
+    assert_eq!(rows(&server).await, expected, "it waits");
+    start_new(&server, 0, "new-0").await;
+    until_rows(
+        &server,
+        &[
+            "0/0 RUNNING new-0 version-2",
+            "0/0 UNCLAIMED  version-2",
+            "0/1 RUNNING old-next version-1",
+        ],
     )
     .await;
 }

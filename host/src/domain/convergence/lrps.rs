@@ -21,7 +21,7 @@ use crate::clients::auctioneer::LrpStart;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{ChangedSlot, Retirement, announce, retire, write};
 use crate::domain::retry::retry;
-use crate::domain::{DomainError, Page, Service, desired_lrps, domains};
+use crate::domain::{DomainError, Page, Service, desired_lrps, domains, lrp_updates};
 use crate::metrics::LrpCounts;
 use crate::store::{Key, Range};
 
@@ -56,16 +56,7 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
         starts: BTreeMap::new(),
         failed: 0,
     };
-    let updates = service
-        .store()
-        .look()
-        .await?
-        .updates(&Range::default())
-        .await?
-        .records;
-    updates
-        .iter()
-        .for_each(|update| service.update_hints().begin(service, &update.process_guid));
+    lrp_updates::find_all(service).await?;
     let held = desired_lrps::held(service).await?;
     let read = work.act_on_pages(&held, &mut counter).await;
     if work.failed > 0 {
@@ -167,7 +158,7 @@ impl LrpConvergence<'_> {
             counter.count_found(unit, &self.input);
             pushes.extend(unit.pushes(&self.input));
             if unit.has_old_containers() {
-                self.service.update_hints().begin(self.service, guid);
+                self.service.update_hints().find(self.service, guid);
             }
             for (index, actions) in unit.decide(&self.input) {
                 counter.count_actions(&actions);

@@ -2,17 +2,25 @@
 //! being replaced: a running total, and a queue of those that wait for places. No step and no change
 //! of an instance looks at all of them: each is made under the same lock.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use bbs_model::Text;
 use bbs_model::actual_lrp::InstanceKey;
 use bbs_model::lrp_update::PlaceDemand;
 
+/// Failed steps after which the instances of an LRP count as not in flight: its record may be
+/// damaged, or locked for long, and all others wait for their places until it is counted.
+const COUNTED_AFTER_FAILURES: u8 = 3;
+
 #[derive(Debug, Default)]
 pub(super) struct UpdateWorks {
     by_guid: HashMap<Text, UpdateWork>,
     /// The places of all of them together.
     places: usize,
+    /// The number of those whose instances in flight are not counted yet. They may have all places,
+    /// so none is given.
+    uncounted: usize,
     /// Those that wait for places, by their tickets: in the order in which they came.
     waiting: BTreeMap<u64, Text>,
     next_ticket: u64,
@@ -25,6 +33,10 @@ pub(super) struct UpdateWork {
     pub(super) halted: Option<i32>,
     /// Its places among the instances of all LRPs that are being replaced.
     places: usize,
+    /// Whether its instances in flight are not counted yet.
+    is_uncounted: bool,
+    /// Failed steps so far.
+    failures: u8,
     /// Its ticket, if it waits for places.
     ticket: Option<u64>,
     /// Whether it was called because there are places, and has not taken them yet.
@@ -53,6 +65,14 @@ enum WorkState {
     Stale,
 }
 
+/// The instances of an LRP that are in flight when the work on it begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum InstancesInFlight {
+    None,
+    /// An earlier host may have begun to replace some.
+    Unknown,
+}
+
 /// The end of a step of the work on a process guid.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::domain) enum StepEnd {
@@ -70,11 +90,19 @@ impl UpdateWorks {
     }
 
     /// Notes that there is work; whether the caller has to start a task.
-    pub(super) fn begin(&mut self, process_guid: &[u8]) -> bool {
-        self.by_guid
-            .entry(process_guid.to_vec())
-            .or_default()
-            .wake()
+    pub(super) fn begin(&mut self, process_guid: &[u8], in_flight: InstancesInFlight) -> bool {
+        let work = match self.by_guid.entry(process_guid.to_vec()) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(new) => {
+                let is_uncounted = in_flight == InstancesInFlight::Unknown;
+                self.uncounted += usize::from(is_uncounted);
+                new.insert(UpdateWork {
+                    is_uncounted,
+                    ..UpdateWork::default()
+                })
+            }
+        };
+        work.wake()
     }
 
     /// Notes a change of an instance; whether the caller has to start a task.
@@ -95,8 +123,16 @@ impl UpdateWorks {
         match end {
             StepEnd::Done => self.remove(process_guid),
             StepEnd::Waits => {}
-            // Those behind it must not wait for its next step.
-            StepEnd::Failed => self.leave_queue(process_guid),
+            StepEnd::Failed => {
+                work.failures = work.failures.saturating_add(1);
+                let is_counted = work.is_uncounted && work.failures >= COUNTED_AFTER_FAILURES;
+                if is_counted {
+                    work.is_uncounted = false;
+                    self.uncounted -= 1;
+                }
+                // Those behind it must not wait for its next step.
+                self.leave_queue(process_guid);
+            }
         }
         false
     }
@@ -105,6 +141,7 @@ impl UpdateWorks {
         self.leave_queue(process_guid);
         if let Some(work) = self.by_guid.remove(process_guid) {
             self.places -= work.places;
+            self.uncounted -= usize::from(work.is_uncounted);
         }
     }
 
@@ -130,8 +167,15 @@ impl UpdateWorks {
         let Some(work) = self.by_guid.get_mut(process_guid) else {
             return 0;
         };
+        if std::mem::take(&mut work.is_uncounted) {
+            self.uncounted -= 1;
+        }
         let others = self.places - work.places;
-        let free = most.saturating_sub(others + demand.taken);
+        let free = if self.uncounted == 0 {
+            most.saturating_sub(others + demand.taken)
+        } else {
+            0
+        };
         let has_begun = demand.taken > 0 || work.places > 0;
         let reserved = if has_begun {
             0
@@ -156,6 +200,9 @@ impl UpdateWorks {
     /// Calls the first of those that wait for places, one for each free place. Returns those that
     /// were not called before.
     pub(super) fn call_waiting(&mut self, most: usize) -> Vec<Text> {
+        if self.uncounted > 0 {
+            return Vec::new();
+        }
         let free = most.saturating_sub(self.places);
         let by_guid = &mut self.by_guid;
         let first = self.waiting.values().take(free);
@@ -211,7 +258,7 @@ mod tests {
     fn begun(process_guids: &[&[u8]]) -> UpdateWorks {
         let mut works = UpdateWorks::default();
         for process_guid in process_guids {
-            assert!(works.begin(process_guid));
+            assert!(works.begin(process_guid, InstancesInFlight::None));
         }
         works
     }
@@ -274,7 +321,7 @@ mod tests {
         assert_eq!(waiting(&works), [b"c"]);
         assert!(!works.end_step(b"a", StepEnd::Done));
         assert_eq!((works.places, works.counted_places()), (0, 0));
-        assert!(works.begin(b"b"));
+        assert!(works.begin(b"b", InstancesInFlight::None));
         assert_eq!(take(&mut works, b"b", 0, 5), 4, "one came before it");
         assert!(works.wake(b"c"));
         assert!(!works.end_step(b"c", StepEnd::Done));
@@ -282,11 +329,42 @@ mod tests {
     }
 
     #[test]
+    fn no_place_is_given_until_the_instances_of_all_found_updates_are_counted() {
+        let mut works = begun(&[b"new"]);
+        for found in [&b"a"[..], b"b", b"removed"] {
+            assert!(works.begin(found, InstancesInFlight::Unknown));
+        }
+        assert_eq!(take(&mut works, b"new", 0, 1), 0);
+        assert_eq!(take(&mut works, b"a", 2, 1), 0, "it may not go on either");
+        assert!(!works.end_step(b"removed", StepEnd::Done));
+        assert_eq!(works.call_waiting(MOST), [b""; 0]);
+        assert_eq!(take(&mut works, b"b", 2, 0), 0, "the last one");
+        assert_eq!(works.call_waiting(MOST), [b"new"]);
+        assert_eq!(take(&mut works, b"new", 0, 1), 1);
+        assert_eq!(take(&mut works, b"a", 2, 1), 0, "all places are taken");
+        assert!(!works.end_step(b"a", StepEnd::Waits));
+        assert!(works.begin(b"a", InstancesInFlight::Unknown));
+        assert_eq!(works.uncounted, 0, "it is counted once");
+    }
+
+    #[test]
+    fn update_whose_steps_fail_does_not_keep_the_others_from_their_places() {
+        let mut works = begun(&[b"new"]);
+        assert!(works.begin(b"damaged", InstancesInFlight::Unknown));
+        for failures in 1..=COUNTED_AFTER_FAILURES {
+            assert_eq!(take(&mut works, b"new", 0, 1), 0, "{failures}");
+            assert!(!works.end_step(b"damaged", StepEnd::Failed));
+            assert!(works.wake(b"damaged"));
+        }
+        assert_eq!(take(&mut works, b"new", 0, 1), 1);
+    }
+
+    #[test]
     fn change_during_a_step_is_followed_by_another_step() {
         let mut works = UpdateWorks::default();
         assert!(!works.wake(b"app"), "nothing is under way");
         assert!(!works.is_any_running());
-        assert!(works.begin(b"app"));
+        assert!(works.begin(b"app", InstancesInFlight::None));
         assert!(!works.wake(b"app"), "the task looks again");
         assert!(
             works.end_step(b"app", StepEnd::Done),
