@@ -267,14 +267,19 @@ pub async fn remove(
     let lock = service.lock_key(process_guid).await?;
     let (before, slots) = retry(|| async move {
         let mut writer = store.writer().await?;
-        let before = match writer.take_desired_lrp(process_guid).await? {
+        let taken = writer.take_desired_lrp(process_guid).await?;
+        let is_held = held::is_held(&mut writer, process_guid).await?;
+        let before = match taken {
             // Its unreadable record is in quarantine; its instances go on until now.
-            None if held::is_held(&mut writer, process_guid).await? => None,
+            None if is_held => None,
             None => return Err(DomainError::NotFound),
             // Removed all the same, without an event.
             Some(Err(StoreError::Unreadable { .. })) => None,
             Some(read) => Some(read?),
         };
+        if is_held {
+            held::end(&mut writer, process_guid).await?;
+        }
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
         if slots
             .values()
@@ -298,12 +303,10 @@ pub async fn remove(
         service.publish_desired_lrp(before, None, trace_id);
     }
     let running = instances::publish_removed(service, slots, trace_id);
-    drop(lock);
     // Without a container, no later change of an instance would end the work on its update, which
-    // would keep its places and its halt.
-    service
-        .update_hints()
-        .instance_changed(service, process_guid);
+    // would keep its places.
+    service.update_hints().removed(service, process_guid);
+    drop(lock);
     stops::submit(service, running, trace_id);
     Ok(())
 }

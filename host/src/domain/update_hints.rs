@@ -87,7 +87,9 @@ impl UpdateHints {
     }
 
     /// Works on the process guids of all updates under way, according to their records. No place is
-    /// given until the instances in flight of those that are new to this host are counted.
+    /// given until the instances in flight of those that are new to this host are counted. Works
+    /// again on all others that wait for a change: no record leads to the work on an LRP that was
+    /// removed, whose last step may have failed.
     pub(super) fn find_all(
         &self,
         service: &Service,
@@ -95,10 +97,12 @@ impl UpdateHints {
     ) {
         let found: Vec<_> = {
             let mut works = self.works.lock();
-            process_guids
+            let mut found: Vec<_> = process_guids
                 .into_iter()
                 .filter(|process_guid| works.begin(process_guid, InstancesInFlight::Unknown))
-                .collect()
+                .collect();
+            found.extend(works.wake_idle());
+            found
         };
         for process_guid in found {
             (self.spawn)(service.clone(), process_guid);
@@ -124,6 +128,13 @@ impl UpdateHints {
         if self.works.lock().wake(process_guid) {
             (self.spawn)(service.clone(), process_guid.to_vec());
         }
+    }
+
+    /// Continues the work on a process guid, if there is any, because its desired LRP was removed.
+    /// The caller holds the key lock, so that a next one does not have the halt of this one.
+    pub(super) fn removed(&self, service: &Service, process_guid: &[u8]) {
+        self.works.lock().forget(process_guid);
+        self.instance_changed(service, process_guid);
     }
 
     /// Ends a step; whether another one has to follow.
@@ -327,5 +338,15 @@ mod tests {
         assert!(!hints.set_halted(b"app", Some(2)));
         assert!(hints.set_halted(b"app", None));
         assert_eq!(hints.halted(), 0);
+    }
+
+    #[test]
+    fn halt_of_a_removed_lrp_is_none_of_the_next_one() {
+        let hints = UpdateHints::new(|_, _| {});
+        hints.works.lock().begin(b"app", InstancesInFlight::None);
+        assert!(hints.set_halted(b"app", Some(1)));
+        hints.works.lock().forget(b"app");
+        assert_eq!(hints.halted(), 0);
+        assert!(!hints.set_halted(b"app", None), "nothing ends");
     }
 }

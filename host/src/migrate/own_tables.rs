@@ -174,7 +174,8 @@ pub(super) fn quarantine() -> Table {
         ],
     )
     .column(Column::new("sealed", TEXT).sealed())
-    // Hosts of earlier releases, which may share the database, write a path into it.
+    // Marks an entry whose hold has ended. Hosts of earlier releases, which may share the database,
+    // write a path into it.
     .column(Column::new("replay", TEXT).nullable())
 }
 

@@ -84,7 +84,7 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
     ) -> BoxFuture<'a, Result<(), QuarantineError>>;
 
     /// The keys of the units of a table of which a row was kept since this time, or left out by the
-    /// import from etcd.
+    /// import from etcd, and whose hold has not ended.
     ///
     /// # Errors
     /// The database fails.
@@ -94,6 +94,18 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
         table: &'static str,
         since_ns: i64,
     ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>>;
+
+    /// Ends the hold of a unit of a table: [`Self::kept_since`] leaves out the rows that are kept
+    /// of it by now.
+    ///
+    /// # Errors
+    /// The database fails.
+    fn end_hold<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+        table: &'static str,
+        unit: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), QuarantineError>>;
 }
 
 /// A row for the quarantine.
@@ -149,7 +161,7 @@ impl Store {
 
 impl Reader {
     /// The keys of the records that were put in quarantine since this time because they could not
-    /// be read, or not be imported.
+    /// be read, or not be imported, and whose hold has not ended.
     ///
     /// # Errors
     /// The database fails.
@@ -185,6 +197,20 @@ impl Writer {
         since_ns: i64,
     ) -> Result<BTreeSet<Key>, StoreError> {
         quarantined_since(&self.access, &mut self.session.tx, kind, since_ns).await
+    }
+
+    /// Ends the hold of a record: [`Self::quarantined_since`] has it only if it is put in
+    /// quarantine again.
+    ///
+    /// # Errors
+    /// As of [`Writer`].
+    pub async fn end_hold(&mut self, kind: EntityKind, key: &[u8]) -> Result<(), StoreError> {
+        let Some(quarantine) = self.access.quarantine.clone() else {
+            return Ok(());
+        };
+        Ok(quarantine
+            .end_hold(&mut self.session.tx, kind.table(), key)
+            .await?)
     }
 
     /// Moves those rows of a record that cannot be read into quarantine, if there is one, and

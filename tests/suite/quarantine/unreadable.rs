@@ -318,8 +318,15 @@ async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_
         let removed: proto::DesiredLrpLifecycleResponse =
             case.host.call("/v1/desired_lrp/remove", &remove).await;
         assert_eq!(removed.error, None);
-        // The containers stay until their cells have stopped them.
-        assert_eq!(case.instances().await, before);
+        // They do not go on any longer; their cell is not present.
+        case.await_convergence();
+        assert_eq!(case.instances().await, []);
+        let missing: proto::DesiredLrpLifecycleResponse =
+            case.host.call("/v1/desired_lrp/remove", &remove).await;
+        assert_eq!(
+            missing.error.unwrap().r#type(),
+            proto::error::Type::ResourceNotFound
+        );
     }
     assert_eq!(case.quarantined().len(), 2);
     assert!(case.host.terminate().success());

@@ -35,6 +35,17 @@ pub(in crate::domain) async fn is_held(
         .contains(process_guid))
 }
 
+/// Ends the time for which the instances of a process guid go on without a desired LRP, so that
+/// those of the next one with the same process guid do not, either.
+pub(in crate::domain) async fn end(
+    writer: &mut Writer,
+    process_guid: &[u8],
+) -> Result<(), DomainError> {
+    Ok(writer
+        .end_hold(EntityKind::DesiredLrp, process_guid)
+        .await?)
+}
+
 fn hold_began_ns(now_ns: i64) -> i64 {
     now_ns.saturating_sub(i64::try_from(HOLD.as_nanos()).expect("an hour"))
 }

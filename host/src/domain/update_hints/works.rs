@@ -110,6 +110,25 @@ impl UpdateWorks {
         self.get_mut(process_guid).is_some_and(UpdateWork::wake)
     }
 
+    /// Notes that all that wait for a change are worked on again; the caller has to start a task
+    /// for each of them.
+    pub(super) fn wake_idle(&mut self) -> Vec<Text> {
+        let idle = self
+            .by_guid
+            .iter_mut()
+            .filter(|(_, work)| work.state == WorkState::Idle);
+        idle.filter_map(|(process_guid, work)| work.wake().then(|| process_guid.clone()))
+            .collect()
+    }
+
+    /// Forgets what is noted about the instances of a desired LRP that was removed.
+    pub(super) fn forget(&mut self, process_guid: &[u8]) {
+        if let Some(work) = self.by_guid.get_mut(process_guid) {
+            work.halted = None;
+            work.overlaps.clear();
+        }
+    }
+
     /// Ends a step; whether another one has to follow.
     pub(super) fn end_step(&mut self, process_guid: &[u8], end: StepEnd) -> bool {
         let Some(work) = self.by_guid.get_mut(process_guid) else {
@@ -357,6 +376,16 @@ mod tests {
             assert!(works.wake(b"damaged"));
         }
         assert_eq!(take(&mut works, b"new", 0, 1), 1);
+    }
+
+    #[test]
+    fn work_that_waits_is_found_without_a_record() {
+        let mut works = begun(&[b"removed", b"running"]);
+        assert_eq!(take(&mut works, b"removed", 0, 5), 5);
+        assert!(!works.end_step(b"removed", StepEnd::Failed));
+        assert_eq!(works.wake_idle(), [b"removed"]);
+        assert!(!works.end_step(b"removed", StepEnd::Done));
+        assert_eq!(works.places, 0);
     }
 
     #[test]

@@ -18,6 +18,11 @@ use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
 
 const DESIRED_LRPS: &str = "desired_lrps";
 
+/// The column that marks an entry whose unit is not held any more. Hosts of earlier releases wrote
+/// a path into it, so that the table of each database has it.
+const HOLD: &str = "replay";
+const HOLD_ENDED: &str = "hold ended";
+
 /// The quarantine of a store at a version.
 #[derive(Debug)]
 pub struct ServingQuarantine {
@@ -105,15 +110,13 @@ impl ServingQuarantine {
         table: &str,
         since_ns: i64,
     ) -> Result<BTreeSet<Key>, MigrateError> {
-        let of_a_host = Cond::all()
-            .add(Expr::col("table_name").eq(table))
-            .add(Expr::col("from_version").equals("to_version"));
-        // The import from etcd leaves records out that no table has had. The keys of those that are
-        // not of desired LRPs are paths, which no process guid is.
-        let of_the_import = (table == DESIRED_LRPS).then(|| Expr::col("table_name").eq(FOREIGN));
+        let is_held = Cond::any()
+            .add(Expr::col(HOLD).is_null())
+            .add(Expr::col(HOLD).ne(HOLD_ENDED));
         let kept = Cond::all()
-            .add(Cond::any().add(of_a_host).add_option(of_the_import))
-            .add(Expr::col("at_ns").gte(since_ns));
+            .add(kept_of(table))
+            .add(Expr::col("at_ns").gte(since_ns))
+            .add(is_held);
         let mut query = Query::select();
         query.column("unit_key").from(QUARANTINE).cond_where(kept);
         let mut units = BTreeSet::new();
@@ -122,6 +125,32 @@ impl ServingQuarantine {
         }
         Ok(units)
     }
+
+    async fn end_hold_of(
+        &self,
+        tx: &mut Transaction,
+        table: &str,
+        unit: &[u8],
+    ) -> Result<(), MigrateError> {
+        let of_the_unit = Expr::col("unit_key").eq(UnitKey::text(unit).to_text());
+        let mut update = Query::update();
+        update
+            .table(QUARANTINE)
+            .value(HOLD, HOLD_ENDED)
+            .cond_where(Cond::all().add(kept_of(table)).add(of_the_unit));
+        Ok(tx.execute(&update).await.map(drop).about(QUARANTINE)?)
+    }
+}
+
+/// The entries of rows of a table that a serving host keeps, or the import from etcd. The latter
+/// leaves records out that no table has had. The keys of those that are not of desired LRPs are
+/// paths, which no process guid is.
+fn kept_of(table: &str) -> Cond {
+    let of_a_host = Cond::all()
+        .add(Expr::col("table_name").eq(table))
+        .add(Expr::col("from_version").equals("to_version"));
+    let of_the_import = (table == DESIRED_LRPS).then(|| Expr::col("table_name").eq(FOREIGN));
+    Cond::any().add(of_a_host).add_option(of_the_import)
 }
 
 /// For each row, whether it has these values.
@@ -151,6 +180,19 @@ impl Quarantine for ServingQuarantine {
     ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>> {
         Box::pin(async move {
             self.units_since(tx, table, since_ns)
+                .await
+                .map_err(QuarantineError::from)
+        })
+    }
+
+    fn end_hold<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+        table: &'static str,
+        unit: &'a [u8],
+    ) -> BoxFuture<'a, Result<(), QuarantineError>> {
+        Box::pin(async move {
+            self.end_hold_of(tx, table, unit)
                 .await
                 .map_err(QuarantineError::from)
         })
