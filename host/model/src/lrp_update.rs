@@ -46,14 +46,16 @@ impl UpdateTarget {
         } else {
             Replacement::Rolling
         };
-        let is_cancelled = update.is_some_and(|update| update.is_cancelled);
+        let cancelled_at_ns = update
+            .filter(|update| update.is_cancelled)
+            .map(|update| update.started_at_ns);
         let definition_id = &self.definition_id;
         let instances = self.instances;
         UpdatedLrp {
             definition_id,
             instances,
             strategy,
-            is_cancelled,
+            cancelled_at_ns,
             now_ns,
             pace: *pace,
             places: usize::MAX,
@@ -70,8 +72,9 @@ pub struct UpdatedLrp<'a> {
     pub instances: i32,
     /// How an instance is replaced.
     pub strategy: Replacement,
-    /// Whether the instances return to the definition from before.
-    pub is_cancelled: bool,
+    /// Since when the instances return to the definition from before, in nanoseconds since 1970;
+    /// `None` if they do not.
+    pub cancelled_at_ns: Option<i64>,
     /// In nanoseconds since 1970.
     pub now_ns: i64,
     /// The limits of updates.
@@ -88,7 +91,8 @@ pub struct Pace {
     /// Most instances of all LRPs that are replaced at the same time, without those of halted
     /// updates.
     pub max_in_flight_total: NonZeroU32,
-    /// A new instance that runs fails if it is not routable after this time.
+    /// A new instance that runs fails if it is not routable after this time. After a cancellation,
+    /// a container of the cancelled definition is stopped that has not been routable for this time.
     pub routable_timeout: Duration,
     /// A replaced container keeps its traffic for this time beside its successor.
     pub overlap: Duration,
@@ -401,7 +405,7 @@ impl UpdatedLrp<'_> {
         let progress = self.progress(slots);
         let instances = usize::try_from(self.instances).unwrap_or(0);
         let all_run = progress.current == instances && self.in_flight(slots) == 0;
-        progress.old == 0 && (self.is_cancelled || all_run)
+        progress.old == 0 && (self.cancelled_at_ns.is_some() || all_run)
     }
 
     fn in_flight(&self, slots: &BTreeMap<i32, Box<Slot>>) -> usize {
@@ -433,17 +437,35 @@ impl UpdatedLrp<'_> {
     fn is_late(&self, slot: &Slot) -> bool {
         let runs_unroutable =
             |row: &&ActualLrp| row.state() == Some(State::Running) && !row.routable;
-        let limit_ns = i64::try_from(self.pace.routable_timeout.as_nanos()).unwrap_or(i64::MAX);
         slot.ordinary
             .as_ref()
             .filter(runs_unroutable)
-            .is_some_and(|row| self.now_ns.saturating_sub(row.since_ns) >= limit_ns)
+            .is_some_and(|row| self.is_since_the_timeout(row))
+    }
+
+    /// Whether a row has been as it is for the time in which an instance has to become routable.
+    fn is_since_the_timeout(&self, row: &ActualLrp) -> bool {
+        let limit_ns = i64::try_from(self.pace.routable_timeout.as_nanos()).unwrap_or(i64::MAX);
+        self.now_ns.saturating_sub(row.since_ns) >= limit_ns
     }
 
     /// Whether the managed container is one of a cancelled definition that receives no traffic, so
     /// that nothing is lost if it stops before its successor runs.
     fn is_dispensable(&self, slot: &Slot) -> bool {
-        self.is_cancelled && slot.ordinary.as_ref().is_some_and(|row| !row.routable)
+        slot.ordinary
+            .as_ref()
+            .is_some_and(|row| self.has_lost_traffic(row))
+    }
+
+    /// Whether a container of a cancelled definition received no traffic when the update was
+    /// cancelled, or has received none for long. One that is not ready for a moment may be the only
+    /// one that receives traffic in the next.
+    fn has_lost_traffic(&self, row: &ActualLrp) -> bool {
+        let Some(cancelled_at_ns) = self.cancelled_at_ns else {
+            return false;
+        };
+        let was_ready = row.since_ns > cancelled_at_ns;
+        !row.routable && (!was_ready || self.is_since_the_timeout(row))
     }
 
     /// Whether the container is replaced also while the update is halted: its record may name
@@ -458,9 +480,11 @@ impl UpdatedLrp<'_> {
 
     /// As [`Self::is_dispensable`], for a container that is being replaced.
     fn has_dispensable_evacuating(&self, slot: &Slot) -> bool {
-        self.is_cancelled
-            && self.has_old_evacuating(slot)
-            && slot.evacuating.as_ref().is_some_and(|row| !row.routable)
+        self.has_old_evacuating(slot)
+            && slot
+                .evacuating
+                .as_ref()
+                .is_some_and(|row| self.has_lost_traffic(row))
     }
 
     fn has_old_evacuating(&self, slot: &Slot) -> bool {

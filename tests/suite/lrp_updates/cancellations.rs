@@ -1,8 +1,13 @@
 //! Cancelled updates: the replaced instances are reverted.
 
+use bbs::testing::domain::convergence;
+
 use super::archive::definitions;
 use super::*;
 use crate::harness::layouts::on_each_layout;
+use crate::harness::server::NOW_NS;
+
+const SECOND: i64 = 1_000_000_000;
 
 on_each_layout!(credentials_that_are_changed_during_an_update_stay_after_its_cancellation);
 async fn credentials_that_are_changed_during_an_update_stay_after_its_cancellation(kind: Kind) {
@@ -278,6 +283,32 @@ async fn halted_cancellation_is_followed_by_a_rollback_which_may_be_cancelled(ki
             "1/0 RUNNING back-4 version-2"
         ]
     );
+}
+
+on_each_layout!(container_with_the_only_traffic_is_kept_while_it_is_not_ready_for_a_moment);
+async fn container_with_the_only_traffic_is_kept_while_it_is_not_ready_for_a_moment(kind: Kind) {
+    let server = running(kind, 0).await;
+    halt_the_way_back(&server, "version-1", "version-2").await;
+    server.clock.set(NOW_NS + SECOND);
+    let unroutable = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(0, "new-0")
+    };
+    assert_eq!(call_error(&server, START, &unroutable).await, None);
+    settle(&server).await;
+    assert_eq!(
+        rows(&server).await,
+        ["0/0 RUNNING new-0 version-2", "1/0 CRASHED  version-1"]
+    );
+    // Longer than the time in which an instance has to become routable.
+    server.clock.set(NOW_NS + 200 * SECOND);
+    convergence::run(&server.service).await.unwrap();
+    until_rows(
+        &server,
+        &["0/0 UNCLAIMED  version-1", "1/0 UNCLAIMED  version-1"],
+    )
+    .await;
+    until_done(&server).await;
 }
 
 on_each_layout!(update_of_crashed_instances_may_be_cancelled_and_corrected);

@@ -13,7 +13,7 @@ fn lrp(instances: i32) -> UpdatedLrp<'static> {
         definition_id: NEW,
         instances,
         strategy: Replacement::Rolling,
-        is_cancelled: false,
+        cancelled_at_ns: None,
         now_ns: 0,
         pace: Pace::default(),
         places: usize::MAX,
@@ -235,7 +235,7 @@ fn update_is_done_when_nothing_runs_another_definition() {
 #[test]
 fn cancelled_update_is_done_when_nothing_runs_the_cancelled_definition() {
     let lrp = UpdatedLrp {
-        is_cancelled: true,
+        cancelled_at_ns: Some(0),
         ..lrp(2)
     };
     for failing in [slot(NEW, State::Crashed), slot(NEW, State::Unclaimed)] {
@@ -257,7 +257,7 @@ fn update_after_a_halted_cancellation_replaces_all_instances() {
     let mut slots = slots([slot(OLD, State::Crashed), slot(NEW, State::Running)]);
     let way_back = UpdatedLrp {
         definition_id: OLD,
-        is_cancelled: true,
+        cancelled_at_ns: Some(0),
         ..lrp(2)
     };
     assert_eq!(way_back.due(&slots), [], "it is halted");
@@ -309,7 +309,7 @@ fn cancelled_definition_is_kept_running_only_while_it_receives_traffic() {
     };
     let failing = || [replaced(State::Crashed), slot(OLD, State::Running)];
     let cancelled = UpdatedLrp {
-        is_cancelled: true,
+        cancelled_at_ns: Some(0),
         ..lrp(2)
     };
     assert_eq!(
@@ -325,6 +325,38 @@ fn cancelled_definition_is_kept_running_only_while_it_receives_traffic() {
     assert_eq!(
         with(&cancelled, MaxInFlight::default()).due(&unroutable),
         stopped
+    );
+}
+
+/// The containers are changed by their cells after the cancellation.
+#[test]
+fn cancelled_definition_that_is_not_ready_for_a_moment_is_kept_running() {
+    const CHANGED_NS: i64 = 1;
+    let mut slots = slots([replaced(State::Crashed), slot(OLD, State::Running)]);
+    for row in slots
+        .values_mut()
+        .flat_map(|slot| [&mut slot.ordinary, &mut slot.evacuating])
+        .flatten()
+        .filter(|row| row.definition_id == OLD)
+    {
+        (row.routable, row.since_ns) = (false, CHANGED_NS);
+    }
+    let timeout_ns = i64::try_from(Pace::default().routable_timeout.as_nanos()).unwrap();
+    let cancelled = |now_ns, cancelled_at_ns| UpdatedLrp {
+        cancelled_at_ns: Some(cancelled_at_ns),
+        now_ns,
+        ..lrp(2)
+    };
+    let stopped = [
+        (0, UpdateAction::StopReplaced),
+        (1, UpdateAction::StopFirst),
+    ];
+    assert_eq!(cancelled(CHANGED_NS + timeout_ns - 1, 0).due(&slots), []);
+    assert_eq!(cancelled(CHANGED_NS + timeout_ns, 0).due(&slots), stopped);
+    assert_eq!(
+        cancelled(CHANGED_NS, CHANGED_NS).due(&slots),
+        stopped,
+        "they were not ready when the update was cancelled"
     );
 }
 
@@ -355,7 +387,7 @@ fn one_of_two_old_containers_is_stopped_and_the_other_one_keeps_receiving_traffi
 fn container_that_may_have_been_asked_to_stop_is_not_kept_by_a_cancellation() {
     let lrp = UpdatedLrp {
         definition_id: OLD,
-        is_cancelled: true,
+        cancelled_at_ns: Some(0),
         ..lrp(1)
     };
     let up = slots([replaced(State::Running)]);
