@@ -129,6 +129,43 @@ async fn id_with_other_content_is_refused_and_with_the_same_content_changes_noth
     assert_eq!(get(&server, "guid").await.memory_mb, 64);
 }
 
+// A client sends the definition as it was before the credentials of its image were changed.
+on_each_layout!(definition_with_earlier_credentials_is_rolled_back_to_and_keeps_the_later_ones);
+async fn definition_with_earlier_credentials_is_rolled_back_to_and_keeps_the_later_ones(
+    kind: Kind,
+) {
+    let server = running(kind, 1).await;
+    let with_password = |password: &str| proto::DesiredLrpUpdate {
+        image_username: Some(b"user".to_vec()),
+        image_password: Some(password.into()),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, with_password("earlier")).await, None);
+    update_to(&server, "version-2").await;
+    assert_eq!(update(&server, with_password("later")).await, None);
+    until_rows(&server, &REPLACED).await;
+    start_new(&server, 0, "new-0").await;
+    until_done(&server).await;
+    let first = proto::LrpDefinition {
+        memory_mb: 64,
+        image_username: b"user".to_vec(),
+        image_password: b"earlier".to_vec(),
+        ..definition("version-1")
+    };
+    assert_eq!(update(&server, to(first.clone())).await, None);
+    let replaced = ["0/0 UNCLAIMED  version-1", "0/1 RUNNING new-0 version-2"];
+    until_rows(&server, &replaced).await;
+    start_new(&server, 0, "back-0").await;
+    until_done(&server).await;
+    // The client sends it again, because it got no answer.
+    assert_eq!(update(&server, to(first)).await, None);
+    let lrp = get(&server, "guid").await;
+    assert_eq!(
+        (lrp.definition_id, lrp.image_password),
+        (b"version-1".to_vec(), b"later".to_vec())
+    );
+}
+
 on_each_layout!(last_definitions_are_kept);
 async fn last_definitions_are_kept(kind: Kind) {
     let policy = Policy {

@@ -6,7 +6,7 @@ use bbs_proto::models::DesiredLrpRunInfo;
 
 use uuid::Uuid;
 
-use super::{DesiredLrp, SchedulingInfo};
+use super::{DesiredLrp, SchedulingInfo, with_image_credentials};
 use crate::tags::MetricTags;
 use crate::{ModificationTag, Text};
 
@@ -50,7 +50,8 @@ pub fn derived_id(process_guid: &[u8], tag: &ModificationTag) -> Text {
 }
 
 impl Definition {
-    /// Whether both describe the same containers; their ids and ages do not matter.
+    /// Whether both describe the same containers; their ids and ages do not matter, nor the
+    /// credentials of their images, which change without another definition.
     pub fn has_same_content(&self, other: &Self) -> bool {
         let content = |definition: &Self| {
             let mut content = Self {
@@ -59,6 +60,8 @@ impl Definition {
             };
             content.run_info.created_at = 0;
             content.run_info.desired_lrp_key = None;
+            content.run_info =
+                with_image_credentials(&content.run_info, &(Text::new(), Text::new()));
             content
         };
         content(self) == content(other)
@@ -209,12 +212,14 @@ mod tests {
     }
 
     #[test]
-    fn ids_and_ages_are_not_content() {
+    fn ids_ages_and_credentials_are_not_content() {
         let mut other = Definition {
             id: b"version-9".to_vec(),
             ..previous()
         };
         other.run_info.created_at = 77;
+        other.run_info.image_username = b"user".to_vec();
+        other.run_info.image_password = b"password".to_vec();
         assert!(previous().has_same_content(&other));
         other.run_info.cpu_weight = 8;
         assert!(!previous().has_same_content(&other));

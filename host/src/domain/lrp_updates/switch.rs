@@ -140,7 +140,8 @@ async fn is_cancelled(writer: &mut Writer, process_guid: &[u8]) -> Result<bool, 
 }
 
 /// The definition that an update leads to; `None` if it is the current one. Completes what the
-/// client left out.
+/// client left out. One that is stored keeps its image credentials: those of the client may be the
+/// ones from before they were changed.
 ///
 /// # Errors
 /// `UpdateInProgress` during an update that is not cancelled; `DefinitionExists`; errors of the
