@@ -10,7 +10,7 @@ pub use retire::{Retirement, retire, stop};
 
 pub(super) use auction::{request_auction, request_auctions};
 use bbs_model::TraceId;
-use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey};
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey, Presence};
 use bbs_model::change::Cause;
 use bbs_model::slot::{Container, DefinitionCount, SlotError};
 use change::change_locked;
@@ -18,7 +18,7 @@ pub(super) use change::{ChangedSlot, announce, change_slot, write};
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
-use crate::store::ReadableSlot;
+use crate::store::{ReadableSlot, Store};
 
 /// Lists the actual LRPs of a page that match a filter.
 ///
@@ -166,12 +166,32 @@ pub async fn remove(
     index: i32,
     instance: Option<&InstanceKey>,
 ) -> Result<(), DomainError> {
-    change_slot(
-        service,
-        (process_guid, index),
-        Cause::Other,
-        &TraceId::NONE,
-        |slot, _| slot.remove(instance),
-    )
-    .await
+    let lock = service.lock_key(process_guid).await?;
+    let slot = (process_guid, index);
+    let changed = retry(|| attempt_removal(service.store(), slot, instance)).await?;
+    announce(service, changed, Cause::Other, &TraceId::NONE);
+    drop(lock);
+    Ok(())
+}
+
+async fn attempt_removal(
+    store: &Store,
+    (process_guid, index): (&[u8], i32),
+    instance: Option<&InstanceKey>,
+) -> Result<Option<ChangedSlot>, DomainError> {
+    let mut writer = store.writer().await?;
+    let before = writer.slot(process_guid, index).await?;
+    let mut after = before.clone();
+    match (after.remove(instance), instance) {
+        // Without the managed row, the current definition shows whether an update replaces it.
+        (Err(SlotError::NotFound), Some(instance))
+            if before.presence_of(instance) == Some(Presence::Evacuating) =>
+        {
+            let wanted = writer.wanted(process_guid).await?;
+            let current = wanted.ok_or(DomainError::NotFound)?.definition_id;
+            after.remove_without_successor(instance, &current)?;
+        }
+        (removed, _) => removed?,
+    }
+    write(writer, before, after).await
 }

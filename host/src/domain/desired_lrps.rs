@@ -9,9 +9,8 @@ mod stops;
 
 pub use app_log::log_rejection;
 pub(super) use held::held;
+use instances::ReducedSlot;
 pub(super) use stops::Stops;
-
-use std::collections::BTreeMap;
 
 use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::convergence::DesiredInstances;
@@ -20,7 +19,6 @@ use bbs_model::desired_lrp::{
     volume_drivers, with_image_credentials,
 };
 use bbs_model::routes::Routes;
-use bbs_model::slot::Slot;
 use bbs_model::tags::MetricTag;
 use bbs_model::{ModificationTag, Text, TraceId};
 
@@ -179,7 +177,7 @@ struct Updated {
     after: Option<DesiredLrp>,
     /// The first batch of the instances that it adds.
     first: Vec<ActualLrp>,
-    surplus: BTreeMap<i32, Box<Slot>>,
+    surplus: Vec<ReducedSlot>,
     /// `None` if the definition stays.
     switched: Option<Switched>,
 }
@@ -210,7 +208,7 @@ async fn change_desired_lrp(
             before,
             after: None,
             first: Vec::new(),
-            surplus: BTreeMap::new(),
+            surplus: Vec::new(),
             switched,
         });
     }
@@ -225,7 +223,7 @@ async fn change_desired_lrp(
     if let Some(credentials) = &update.image_credentials {
         lrp_updates::put_credentials(&mut writer, &before.scheduling, credentials).await?;
     }
-    let mut surplus = BTreeMap::new();
+    let mut surplus = Vec::new();
     if let Some(fewer) = update
         .instances
         .filter(|instances| *instances < before.scheduling.instances)
@@ -281,11 +279,8 @@ pub async fn remove(
             held::end(&mut writer, process_guid).await?;
         }
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
-        if slots
-            .values()
-            .flat_map(|slot| slot.rows())
-            .any(|row| !row.waits())
-        {
+        let rows = slots.iter().flat_map(|slot| slot.after.rows());
+        if rows.into_iter().any(|row| !row.waits()) {
             writer.forget_definitions(process_guid).await?;
         }
         writer.delete_definitions(process_guid).await?;

@@ -3,7 +3,7 @@
 use bbs::testing::domain::convergence;
 
 use super::*;
-use crate::api::actual_lrps::{REMOVE, instance, key, remove};
+use crate::api::actual_lrps::{REMOVE, instance, key, published, remove, subscribe};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
 
@@ -287,21 +287,79 @@ async fn scaling_during_an_update_adds_new_instances_and_removes_the_last_ones(k
 
 on_each_layout!(removal_ends_the_update);
 async fn removal_ends_the_update(kind: Kind) {
+    // The cell of the container may go on with the heartbeat, or remove it; both are accepted.
+    for has_heartbeat in [false, true] {
+        let server = updating(kind, 1).await;
+        assert_eq!(remove_lrp(&server).await, None);
+        assert_eq!(
+            server
+                .texts("SELECT process_guid FROM bbs_lrp_updates")
+                .await,
+            [""; 0]
+        );
+        assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 "]);
+        if has_heartbeat {
+            assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
+        }
+        assert_eq!(
+            call_error(&server, REMOVE, &remove(0, Some("old-0"))).await,
+            None
+        );
+        assert_eq!(rows(&server).await, [""; 0]);
+    }
+}
+
+on_each_layout!(container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell);
+async fn container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell(kind: Kind) {
     let server = updating(kind, 1).await;
-    assert_eq!(remove_lrp(&server).await, None);
+    settle(&server).await;
+    let mut subscription = subscribe(&server);
+    let none = proto::DesiredLrpUpdate {
+        instances: Some(0),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, none).await, None);
     assert_eq!(
-        server
-            .texts("SELECT process_guid FROM bbs_lrp_updates")
-            .await,
-        [""; 0]
+        published(&server, &mut subscription).await,
+        [
+            "0:UNCLAIMED:+1:RUNNING:old-0 -> 1:RUNNING:old-0",
+            "1:RUNNING:old-0 -> 0:RUNNING:old-0"
+        ]
     );
-    assert_eq!(rows(&server).await, ["0/1 RUNNING old-0 "]);
-    // Its cell may go on with the heartbeat, or remove it; both are accepted.
-    assert_eq!(call_error(&server, START, &start(0, "old-0")).await, None);
+    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 version-1"]);
     assert_eq!(
         call_error(&server, REMOVE, &remove(0, Some("old-0"))).await,
         None
     );
+    until_done(&server).await;
+}
+
+on_each_layout!(container_whose_successor_was_removed_first_is_removed_by_its_cell);
+async fn container_whose_successor_was_removed_first_is_removed_by_its_cell(kind: Kind) {
+    let neighbours = Neighbours::start();
+    // Otherwise, the host removes the row.
+    neighbours.add_cell("cell-old-0");
+    let options = Options {
+        clients: neighbours.clients(),
+        ..Options::on(kind)
+    };
+    let server = running_with(options, 1).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
+    start_new_unroutable(&server, 0, "new-0").await;
+    let none = proto::DesiredLrpUpdate {
+        instances: Some(0),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, none).await, None);
+    for name in ["new-0", "old-0"] {
+        assert_eq!(
+            call_error(&server, REMOVE, &remove(0, Some(name))).await,
+            None,
+            "{name}"
+        );
+    }
+    until_done(&server).await;
     assert_eq!(rows(&server).await, [""; 0]);
 }
 

@@ -57,6 +57,13 @@ impl ActualLrp {
         self.state() == Some(State::Running) && (self.routable || !self.definition_uncertain)
     }
 
+    /// The row of a container that was being replaced, as the managed one.
+    fn into_managed(mut self, now_ns: i64) -> Self {
+        self.presence = Presence::Ordinary as i32;
+        self.changed(now_ns);
+        self
+    }
+
     /// Takes the definition of another row of the same container.
     pub(super) fn copy_definition(&mut self, from: &Self) {
         self.definition_id.clone_from(&from.definition_id);
@@ -115,6 +122,12 @@ impl Slot {
         self.evacuating
             .as_ref()
             .filter(|old| old.is_old(&new.definition_id) && !new.is_instance(&old.instance_key()))
+    }
+
+    /// The containers of the desired LRP: all but one that its cell evacuates by itself.
+    pub fn containers(&self) -> impl Iterator<Item = &ActualLrp> {
+        let rows = self.ordinary.iter().chain(self.replaced());
+        rows.chain(&self.suspect).filter(|row| !row.waits())
     }
 
     /// Whether the container that was being replaced is the managed one again.
@@ -269,11 +282,43 @@ impl Slot {
         if self.phase(current, now_ns) != ReplacementPhase::Reverting {
             return Err(SlotError::NotFound);
         }
-        let mut kept = self.evacuating.take().ok_or(SlotError::NotFound)?;
-        kept.presence = Presence::Ordinary as i32;
-        kept.changed(now_ns);
-        let given_up = self.ordinary.replace(kept);
+        let kept = self.evacuating.take().ok_or(SlotError::NotFound)?;
+        let given_up = self.ordinary.replace(kept.into_managed(now_ns));
         self.drop_unneeded_suspect();
         Ok(given_up.filter(|row| !row.waits()))
+    }
+
+    /// Deletes the instance that waits, if one does, because it is not desired any more. A
+    /// container that it was to replace becomes the managed one again, which its cell removes as
+    /// any other.
+    pub fn delete_waiting(&mut self, now_ns: i64) {
+        if self.ordinary.as_ref().is_none_or(|row| !row.waits()) {
+            return;
+        }
+        let is_replaced = self.replaced().is_some();
+        let kept = self.evacuating.take_if(|_| is_replaced);
+        self.ordinary = kept.map(|row| row.into_managed(now_ns));
+    }
+
+    /// Removes a container that was being replaced and whose successor is gone.
+    ///
+    /// # Errors
+    /// `NotFound` if it is not alone in its slot, or runs the current definition: then its cell
+    /// evacuates it, and removes it by another call.
+    pub fn remove_without_successor(
+        &mut self,
+        instance: &InstanceKey,
+        current: &[u8],
+    ) -> Result<(), SlotError> {
+        let is_left = self.ordinary.is_none()
+            && self
+                .evacuating
+                .as_ref()
+                .is_some_and(|row| row.is_instance(instance) && row.is_old(current));
+        if !is_left {
+            return Err(SlotError::NotFound);
+        }
+        self.evacuating = None;
+        Ok(())
     }
 }

@@ -1,17 +1,17 @@
 //! Instances of a desired LRP: created waiting when it is desired, and deleted with it while they
 //! wait. An instance with a container is stopped by its cell.
 
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 use bbs_model::TraceId;
-use bbs_model::actual_lrp::{ActualLrp, LrpKey, Presence};
+use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::bounds::INSTANCES;
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::slot::Slot;
 use bbs_work::causes::with_causes;
 
+use crate::domain::actual_lrps::{ChangedSlot, announce};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::store::Writer;
@@ -160,53 +160,53 @@ pub(super) fn publish_created(
     indices
 }
 
-/// Deletes the waiting instances from index `from` on; returns the slots as they were, also those
-/// with a container.
+/// A slot before and after the deletion of its waiting instance.
+#[derive(Debug)]
+pub(super) struct ReducedSlot {
+    before: Box<Slot>,
+    pub(super) after: Box<Slot>,
+}
+
+/// Deletes the waiting instances from index `from` on; returns the slots, also those without one.
 pub(super) async fn delete_from(
     writer: &mut Writer,
     process_guid: &[u8],
     from: i32,
-) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
+) -> Result<Vec<ReducedSlot>, DomainError> {
     let (mut slots, all) = writer.slots(process_guid).await?;
-    let slots = slots.split_off(&from);
+    let now_ns = writer.now_ns();
+    let mut reduced = Vec::new();
+    let mut has_waiting = false;
+    for before in slots.split_off(&from).into_values() {
+        let mut after = before.clone();
+        after.delete_waiting(now_ns);
+        if after.ordinary.is_none() {
+            has_waiting |= before.ordinary.is_some();
+        } else if after != before {
+            writer.put_slot(&before, &after).await?;
+        }
+        reduced.push(ReducedSlot { before, after });
+    }
     // The caller holds the key lock, so no further instance starts to wait in between.
-    if !all
-        || slots
-            .values()
-            .any(|slot| slot.ordinary.as_ref().is_some_and(ActualLrp::waits))
-    {
+    if !all || has_waiting {
         writer.delete_waiting(process_guid, from).await?;
     }
-    Ok(slots)
+    Ok(reduced)
 }
 
 /// Publishes the removal of the deleted instances; returns the rows with a container. The caller
 /// holds the key lock.
 pub(super) fn publish_removed(
     service: &Service,
-    slots: BTreeMap<i32, Box<Slot>>,
+    slots: Vec<ReducedSlot>,
     trace_id: &TraceId,
 ) -> Vec<ActualLrp> {
-    let mut running = Vec::new();
-    let mut removed = Vec::new();
-    for slot in slots.into_values() {
-        // An evacuating cell stops its containers itself, but not one that an update replaces.
-        let is_evacuated = |row: &ActualLrp| {
-            row.presence() == Some(Presence::Evacuating) && !slot.is_replaced(&row.instance_key())
-        };
-        let kept = slot.rows().filter(|row| !row.waits() && !is_evacuated(row));
-        running.extend(kept.cloned());
-        if slot.ordinary.as_ref().is_some_and(ActualLrp::waits) {
-            let mut after = slot.clone();
-            after.ordinary = None;
-            removed.push(RecordChange::Slot {
-                before: slot,
-                after,
-                cause: Cause::Other,
-                trace_id: trace_id.clone(),
-            });
-        }
-    }
-    service.events().publish_all(removed);
+    // An evacuating cell stops its containers itself, but not one that an update replaces.
+    let running = slots.iter().flat_map(|slot| slot.after.containers());
+    let running = running.cloned().collect();
+    let changed = slots
+        .into_iter()
+        .filter_map(|ReducedSlot { before, after }| ChangedSlot::of(*before, *after));
+    announce(service, changed, Cause::Other, trace_id);
     running
 }

@@ -249,7 +249,7 @@ fn heartbeat_of_a_replaced_container_changes_its_row_alone() {
     }
 }
 
-/// Its successor was removed with the desired LRP.
+/// Its successor was removed by a call.
 #[test]
 fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_one() {
     for (is_uncertain, routable) in [(false, true), (true, true), (true, false)] {
@@ -268,6 +268,66 @@ fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_on
         );
         assert_eq!(slot.evacuating, None, "the same container");
     }
+}
+
+#[test]
+fn replaced_container_is_the_managed_one_once_its_waiting_successor_is_not_desired() {
+    for state in [State::Unclaimed, State::Crashed] {
+        let (slot, ()) = after(&replaced(OLD, NEW, state), |slot| {
+            slot.delete_waiting(NOW_NS)
+        });
+        let row = slot.ordinary.unwrap();
+        assert_eq!(
+            (row.presence(), row.instance_key(), row.tag.index),
+            (Some(Presence::Ordinary), instance("old"), 8),
+            "{state:?}"
+        );
+        assert_eq!(slot.evacuating, None);
+    }
+    for state in [State::Claimed, State::Running] {
+        let slot = replaced(OLD, NEW, state);
+        assert_eq!(after(&slot, |slot| slot.delete_waiting(NOW_NS)), (slot, ()));
+    }
+    // A cell evacuates its container by itself.
+    let evacuated = replaced(NEW, NEW, State::Unclaimed);
+    let (slot, ()) = after(&evacuated, |slot| slot.delete_waiting(NOW_NS));
+    assert_eq!(
+        (slot.ordinary, slot.evacuating),
+        (None, evacuated.evacuating)
+    );
+}
+
+#[test]
+fn replaced_container_without_a_successor_is_removed_and_an_evacuated_one_is_not() {
+    let alone = |definition| Slot {
+        ordinary: None,
+        ..replaced(definition, NEW, State::Unclaimed)
+    };
+    let remove = |slot: &mut Slot| slot.remove_without_successor(&instance("old"), NEW);
+    assert_eq!(after(&alone(OLD), remove), (Slot::default(), Ok(())));
+    for definition in [NEW, b""] {
+        rejected(&alone(definition), SlotError::NotFound, remove);
+    }
+    rejected(
+        &replaced(OLD, NEW, State::Running),
+        SlotError::NotFound,
+        remove,
+    );
+    rejected(&alone(OLD), SlotError::NotFound, |slot| {
+        slot.remove_without_successor(&instance("other"), NEW)
+    });
+}
+
+#[test]
+fn containers_are_those_that_no_cell_evacuates_by_itself() {
+    let names = |slot: &Slot| {
+        let guids = slot.containers().map(|row| row.instance_guid.clone());
+        guids.collect::<Vec<_>>()
+    };
+    assert_eq!(names(&replaced(OLD, NEW, State::Unclaimed)), [b"old"]);
+    let running = replaced(OLD, NEW, State::Running);
+    assert_eq!(names(&running), [&b"mine"[..], b"old"]);
+    assert_eq!(names(&replaced(NEW, NEW, State::Running)), [b"mine"]);
 }
 
 /// It may be one of a cancelled update, whose cell has not stopped it yet.
