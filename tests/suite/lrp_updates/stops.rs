@@ -124,6 +124,58 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
     );
 }
 
+/// A server with an LRP of one instance, whose container `old-0` was to stop because `new-0` has
+/// replaced it. Its cell has not removed it yet.
+async fn stopping(kind: Kind, neighbours: &Neighbours) -> Server {
+    neighbours.add_cell("cell-old-0");
+    let options = Options {
+        clients: neighbours.clients(),
+        ..Options::on(kind)
+    };
+    let server = running_with(options, 1).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
+    start_new(&server, 0, "new-0").await;
+    assert_eq!(stopped(neighbours).await, ["old-0"]);
+    settle(&server).await;
+    server
+}
+
+on_each_database!(report_of_a_container_that_is_stopping_publishes_it_no_more);
+/// Its removal was published, so that route emitters would register it again.
+async fn report_of_a_container_that_is_stopping_publishes_it_no_more(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = stopping(kind, &neighbours).await;
+    let before = images(&server).await;
+    let mut subscription = subscribe(&server);
+    let report = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(0, "old-0")
+    };
+    assert_eq!(call_error(&server, START, &report).await, None);
+    assert_eq!(published(&server, &mut subscription).await, [""; 0]);
+    assert_eq!(images(&server).await, before);
+}
+
+on_each_database!(cell_gets_a_request_to_stop_a_container_again_only_after_a_time);
+async fn cell_gets_a_request_to_stop_a_container_again_only_after_a_time(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = stopping(kind, &neighbours).await;
+    // Each change of an instance is followed by a step of the update.
+    let change = async |zone: &str| {
+        let changed = proto::StartActualLrpRequest {
+            availability_zone: zone.into(),
+            ..start(0, "new-0")
+        };
+        assert_eq!(call_error(&server, START, &changed).await, None);
+        settle(&server).await;
+        neighbours.rep.take_requests().len()
+    };
+    assert_eq!(change("z2").await, 0);
+    server.clock.advance(Duration::from_secs(20));
+    assert_eq!(change("z3").await, 1);
+}
+
 on_each_database!(container_that_was_asked_to_stop_does_not_take_over_again);
 /// The replacement is evacuated while the replaced container ends, so that the instance waits for a
 /// cell. The last report of the replaced container is late.
