@@ -15,6 +15,7 @@ mod hosts;
 mod instances;
 mod pace;
 mod pinned;
+mod pushes;
 mod sentences;
 mod sequences;
 mod stops;

@@ -156,16 +156,17 @@ impl ProcessRecords {
             .any(|row| !row.waits() && row.is_old(&wanted.definition_id))
     }
 
-    /// The updates that running containers have missed.
+    /// The updates that running containers have missed, also those that an update of the desired
+    /// LRP replaces: they run until their successors do.
     pub fn pushes(&self, input: &ConvergenceInput<'_>) -> Vec<Push> {
         let Some(wanted) = &self.wanted else {
             return Vec::new();
         };
-        let running = self
+        let managed = self
             .slots
             .values()
-            .filter_map(|slot| slot.ordinary.as_ref());
-        let running = running
+            .flat_map(|slot| slot.ordinary.iter().chain(slot.replaced()));
+        let running = managed
             .filter(|row| row.state() == Some(State::Running) && input.cells.has(&row.cell_id));
         running.flat_map(|row| Push::of(wanted, row)).collect()
     }

@@ -44,8 +44,9 @@ const WHOLE: Projection<ActualLrp> = TABLE.read(actual_lrp).columns(&[
     "definition_uncertain",
 ]);
 
-/// The columns that convergence needs: placement, state and definition, and for running instances
-/// their internal routes and metric tags. No other column is read or decrypted.
+/// The columns that convergence needs: placement, state and definition, and for running instances,
+/// and containers that an update replaces, their internal routes and metric tags. No other column
+/// is read or decrypted.
 const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "process_guid",
     "instance_index",
@@ -172,7 +173,11 @@ fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
         definition_uncertain: record.flag("definition_uncertain")?,
         ..ActualLrp::default()
     };
-    if (row.state(), row.presence()) == (Some(State::Running), Some(Presence::Ordinary)) {
+    let may_be_updated = match row.presence() {
+        Some(Presence::Ordinary | Presence::Evacuating) => row.state() == Some(State::Running),
+        Some(Presence::Suspect) | None => false,
+    };
+    if may_be_updated {
         row.internal_routes = record.optional_json("internal_routes", tags::hostnames_from_json)?;
         row.metric_tags = record.optional_json("metric_tags", tags::text_map_from_json)?;
     }

@@ -76,10 +76,45 @@ pub fn tags_differ(update: Option<&MetricTags>, before: &MetricTags) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{row, wanted};
+    use std::collections::BTreeSet;
+
+    use super::super::tests::{NOW_NS, cells, row, wanted};
+    use super::super::{ConvergenceInput, ProcessRecords};
     use super::*;
     use crate::actual_lrp::{Presence, State};
+    use crate::slot::Slot;
     use crate::tags::MetricTag;
+
+    #[test]
+    fn container_that_is_replaced_gets_new_routes_and_one_that_is_evacuated_does_not() {
+        let desired = DesiredInstances {
+            definition_id: b"new".to_vec(),
+            hostnames: Some(vec![b"host".to_vec()]),
+            ..wanted(1)
+        };
+        let present = cells(&["cell"]);
+        let none = BTreeSet::new();
+        let input = ConvergenceInput {
+            now_ns: NOW_NS,
+            cells: &present,
+            fresh: &none,
+            known: &none,
+        };
+        let pushed = |definition_id: &str| {
+            let mut old = row(State::Running, Presence::Evacuating, "cell");
+            old.definition_id = definition_id.into();
+            let mut new = row(State::Unclaimed, Presence::Ordinary, "");
+            new.definition_id = b"new".to_vec();
+            let records = ProcessRecords {
+                wanted: Some(desired.clone()),
+                slots: BTreeMap::from([(0, Box::new(Slot::of([old, new])))]),
+            };
+            let pushes = records.pushes(&input).into_iter();
+            pushes.map(|push| push.internal_routes).collect::<Vec<_>>()
+        };
+        assert_eq!(pushed("old"), [Some(vec![b"host".to_vec()])]);
+        assert_eq!(pushed("new"), []);
+    }
 
     #[test]
     fn container_of_another_definition_keeps_its_tags() {

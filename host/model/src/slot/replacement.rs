@@ -117,7 +117,7 @@ impl Slot {
 
     /// The container in the evacuating row, if the managed instance replaces it because of its
     /// definition.
-    pub(super) fn replaced(&self) -> Option<&ActualLrp> {
+    pub fn replaced(&self) -> Option<&ActualLrp> {
         let new = self.ordinary.as_ref()?;
         self.evacuating
             .as_ref()

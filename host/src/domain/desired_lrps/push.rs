@@ -1,9 +1,10 @@
 //! Sends an update of internal routes and metric tags to running containers.
 
-use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
+use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter};
 use bbs_model::convergence::{resolved_tags, tags_differ};
 use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
+use bbs_model::slot::Slot;
 use bbs_model::tags::{MetricTags, hostnames_from_json};
 use bbs_model::{Text, TraceId};
 use bbs_work::causes::with_causes;
@@ -97,9 +98,10 @@ async fn update_containers(
         .actual_lrps(&filter, &Range::default())
         .await?
         .records;
-    let with_container = stream::iter(rows.iter().filter(|row| has_container(row)));
+    let slots = Slot::by_index(rows);
+    let containers: Vec<_> = slots.values().flat_map(|slot| slot.containers()).collect();
     let workers = service.policy().update_workers;
-    with_container
+    stream::iter(containers)
         .for_each_concurrent(workers, |row| {
             update_container(service, row, values, trace_id)
         })
@@ -149,11 +151,6 @@ async fn send_to_cell(
         .reps
         .update(&cell, &key, &instance, &update, trace_id)
         .await?)
-}
-
-fn has_container(row: &ActualLrp) -> bool {
-    row.presence() != Some(Presence::Evacuating)
-        && matches!(row.state(), Some(State::Claimed | State::Running))
 }
 
 #[cfg(test)]
