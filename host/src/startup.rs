@@ -3,6 +3,7 @@
 //! is done by the other modules.
 
 mod background;
+mod bind;
 mod drain;
 mod error;
 mod import;
@@ -25,7 +26,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::causes::with_causes;
 use bbs_work::progress::{ENDED, FAILED, Progress};
-use tokio::net::TcpListener;
 
 use crate::admin::{Control, RemainingClients};
 use crate::config::Config;
@@ -100,7 +100,7 @@ async fn run(
     let shutdown = &control.shutdown;
     let front = listeners::Front::read(&config)?;
     let open_files = OpenFiles::raise();
-    let health = listeners::open_first(&config, level, open_files).await?;
+    let health = listeners::open_first(&config, level, open_files)?;
     let mut prepared = tokio::select! {
         prepared = Prepared::with_tried_keys(config) => prepared?,
         () = shutdown.reach(1) => return Ok(()),
@@ -108,7 +108,7 @@ async fn run(
     // As the health port of Diego's BBS, which opens once its database was reached: a deployment
     // goes on to the next instance.
     health.report_healthy();
-    listeners::open_metrics(&prepared, open_files).await?;
+    listeners::open_metrics(&prepared, open_files)?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
     let admin = prepared.open_admin(Some(control)).await;
     let taken = tokio::select! {
@@ -193,10 +193,4 @@ async fn report_end(
     if let Some(clients) = clients {
         clients.served().await;
     }
-}
-
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|source| StartupError::Listen { address, source })
 }

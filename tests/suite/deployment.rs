@@ -10,13 +10,15 @@ mod paths;
 mod reload;
 mod tls;
 
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::deployment::{Deployment, call};
+use crate::harness::host::Host;
+use crate::harness::ports::free_address;
 
 /// Whether the API answers a ping of this client.
 async fn ping(client: &reqwest::Client, address: SocketAddr) -> Result<bool, reqwest::Error> {
@@ -150,7 +152,7 @@ async fn missing_or_invalid_configuration_ends_the_host_with_2_and_names_the_key
 
 #[tokio::test(flavor = "multi_thread")]
 async fn occupied_addresses_and_unwritable_files_end_the_start_with_2() {
-    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let occupied = TcpListener::bind("127.0.0.1:0").unwrap();
     let occupied = occupied
         .local_addr()
         .map(|address| (address, occupied))
@@ -195,4 +197,38 @@ async fn host_without_certificates_listens_only_on_loopback() {
     let deployment = without_tls();
     let host = deployment.serve().await;
     host.ping().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn address_of_no_interface_serves_both_families_and_logs_ipv4_as_such() {
+    let api = free_address();
+    let health = free_address();
+    let everywhere = |address: SocketAddr| format!("0.0.0.0:{}", address.port());
+    let deployment = Deployment::new(Kind::Sqlite)
+        .set("listen_address", everywhere(api))
+        .set("health_address", everywhere(health));
+    let command = deployment.command();
+    let begun = tokio::task::spawn_blocking(move || {
+        let mut host = Host::begin(command);
+        host.wait_for_line(|line| line.contains("bbs.started"));
+        host
+    });
+    let host = begun.await.unwrap();
+    assert!(ping(&deployment.client(), api).await.unwrap());
+    // A machine may be without IPv6.
+    if TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok() {
+        TcpStream::connect((Ipv6Addr::LOCALHOST, api.port())).expect("the API accepts IPv6");
+        let url = format!("http://[::1]:{}/ping", health.port());
+        assert!(reqwest::get(url).await.unwrap().status().is_success());
+    }
+    let status = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
+    assert!(status.success());
+    let logged = std::fs::read_to_string(deployment.path("access.log")).unwrap();
+    let client = r#""remote_addr":"127.0.0.1:"#;
+    assert!(
+        !logged.is_empty() && logged.lines().all(|line| line.contains(client)),
+        "{logged}"
+    );
 }

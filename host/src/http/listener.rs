@@ -157,7 +157,9 @@ impl Acceptor {
     async fn accept_all(&self, listener: &TcpListener) -> std::convert::Infallible {
         loop {
             match listener.accept().await {
-                Ok((stream, address)) => {
+                Ok((stream, mut address)) => {
+                    // A client of IPv4 has a mapped address on a socket of both families.
+                    address.set_ip(address.ip().to_canonical());
                     if let Some(admitted) = self.connections.admit().await {
                         tokio::spawn(self.clone().serve(stream, address, admitted));
                     }

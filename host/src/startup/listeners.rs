@@ -1,8 +1,9 @@
 //! The ports besides the API's, each of which opens as early as possible, and what the API's port
 //! needs: certificates, the access log, and the clients of other components.
 
+use super::bind::bind;
 use super::open_files::OpenFiles;
-use super::{Prepared, StartupError, bind};
+use super::{Prepared, StartupError};
 use crate::clients::{Clients, ClientsError};
 use crate::config::{ClientTls, Config};
 use crate::http::{self, AccessLog, Health, Port};
@@ -66,7 +67,7 @@ impl Drop for Front {
 
 /// Opens the health and debug ports, so that an occupied one is reported at once. Returns what the
 /// health port answers.
-pub(super) async fn open_first(
+pub(super) fn open_first(
     config: &Config,
     level: &LevelHandle,
     open_files: OpenFiles,
@@ -76,7 +77,7 @@ pub(super) async fn open_first(
     if let Some(address) = config.listeners.debug {
         let port = Port {
             name: "debug",
-            listener: bind(address).await?,
+            listener: bind(address)?,
             most_connections,
         };
         tokio::spawn(http::serve_debug(port, level.clone()));
@@ -84,7 +85,7 @@ pub(super) async fn open_first(
     if let Some(address) = config.listeners.health {
         let port = Port {
             name: "health",
-            listener: bind(address).await?,
+            listener: bind(address)?,
             most_connections,
         };
         tokio::spawn(http::serve_health(port, health.clone()));
@@ -93,12 +94,9 @@ pub(super) async fn open_first(
 }
 
 /// Opens the port for Prometheus, on a standby too.
-pub(super) async fn open_metrics(
-    prepared: &Prepared,
-    open_files: OpenFiles,
-) -> Result<(), StartupError> {
+pub(super) fn open_metrics(prepared: &Prepared, open_files: OpenFiles) -> Result<(), StartupError> {
     if let Some(address) = prepared.config.listeners.metrics {
-        let listener = bind(address).await?;
+        let listener = bind(address)?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
         tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
         let port = Port {

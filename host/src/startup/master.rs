@@ -13,11 +13,12 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::background::{Serving, finished_migrations};
+use super::bind::bind;
 use super::drain::{self, request_drain};
 use super::listeners::Front;
 use super::open_files::OpenFiles;
 use super::report::MetricsReporter;
-use super::{Prepared, Served, StartupError, bind, periodic};
+use super::{Prepared, Served, StartupError, periodic};
 use crate::config::MigrationMode;
 use crate::http::{self, Port};
 use crate::import::Due;
@@ -58,7 +59,7 @@ impl MasterStage<'_> {
             shutdown,
             ..
         } = *self;
-        let listener = bind(prepared.config.listeners.api).await?;
+        let listener = bind(prepared.config.listeners.api)?;
         let address = listener.local_addr().map_err(StartupError::Server)?;
         tracing::info!(name: "server.listening", %address,
             "listening; every request is answered 503 until the database is ready");
