@@ -6,6 +6,7 @@ mod background;
 mod bind;
 mod drain;
 mod error;
+mod essential;
 mod import;
 mod keys;
 mod listeners;
@@ -34,6 +35,7 @@ use crate::logs::LevelHandle;
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
 pub use error::{HostFailure, StartupError};
+use essential::EssentialTasks;
 pub use offline::faults;
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
@@ -100,7 +102,9 @@ async fn run(
     let shutdown = &control.shutdown;
     let front = listeners::Front::read(&config)?;
     let open_files = OpenFiles::raise();
-    let health = listeners::open_first(&config, level, open_files)?;
+    let mut tasks = EssentialTasks::default();
+    let health = listeners::open_first(&config, level, open_files, &mut tasks)?;
+    front.watch_certificates(&mut tasks);
     let mut prepared = tokio::select! {
         prepared = Prepared::with_tried_keys(config) => prepared?,
         () = shutdown.reach(1) => return Ok(()),
@@ -108,11 +112,12 @@ async fn run(
     // As the health port of Diego's BBS, which opens once its database was reached: a deployment
     // goes on to the next instance.
     health.report_healthy();
-    listeners::open_metrics(&prepared, open_files)?;
+    listeners::open_metrics(&prepared, open_files, &mut tasks)?;
     tokio::spawn(report::MetricsReporter::new(&prepared, &front).publish_host_metrics());
     let admin = prepared.open_admin(Some(control)).await;
     let taken = tokio::select! {
         taken = wait_for_lock(&mut prepared, &mut reloads) => taken.map(Some),
+        failure = tasks.failure() => Err(failure),
         () = shutdown.reach(1) => Ok(None),
     };
     let lock = match taken {
@@ -131,7 +136,9 @@ async fn run(
         lock: &lock,
         shutdown,
     };
-    let served = stage.serve(&mut prepared, &mut reloads, announce).await;
+    let served = stage
+        .serve(&mut prepared, &mut reloads, &mut tasks, announce)
+        .await;
     prepared.metrics.measures().lock_held(false);
     // Before the lock is released, so that the next master can open the socket.
     let clients = admin.close();

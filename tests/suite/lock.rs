@@ -2,6 +2,7 @@
 //! it ends.
 
 pub(crate) mod locket;
+mod ports;
 
 use std::net::SocketAddr;
 

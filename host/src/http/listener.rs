@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
+use rustix::io::Errno;
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -69,7 +70,8 @@ pub struct Port {
 /// certificates.
 ///
 /// # Errors
-/// The listener's socket cannot be configured.
+/// The listener's socket cannot be configured, or accepts no connection any more; requests in
+/// flight are then cut off.
 pub async fn serve_clients(
     port: Port,
     certificates: Option<Certificates>,
@@ -101,7 +103,7 @@ pub async fn serve_clients(
         stages,
     };
     tokio::select! {
-        never = acceptor.accept_all(&listener) => match never {},
+        error = acceptor.accept_all(&listener) => return Err(error),
         never = connections.sweep() => match never {},
         () = stop => {}
     }
@@ -154,7 +156,8 @@ struct Failures {
 }
 
 impl Acceptor {
-    async fn accept_all(&self, listener: &TcpListener) -> std::convert::Infallible {
+    /// Accepts connections until the socket cannot be used any more.
+    async fn accept_all(&self, listener: &TcpListener) -> io::Error {
         loop {
             match listener.accept().await {
                 Ok((stream, mut address)) => {
@@ -166,6 +169,7 @@ impl Acceptor {
                 }
                 // The client has gone again.
                 Err(error) if is_of_one_connection(&error) => {}
+                Err(error) if is_of_the_socket(&error) => return error,
                 Err(error) => {
                     self.log_accept_failure(&error);
                     self.connections.make_room();
@@ -283,6 +287,15 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
+/// Whether no later attempt can succeed. Others can, such as without a file descriptor, or where
+/// Linux returns an error of the network (accept(2)).
+fn is_of_the_socket(error: &io::Error) -> bool {
+    matches!(
+        Errno::from_io_error(error),
+        Some(Errno::BADF | Errno::INVAL | Errno::NOTSOCK)
+    )
+}
+
 /// Answers a request, and keeps the connection's account of what it waits for.
 async fn answer(
     router: Router,
@@ -343,5 +356,33 @@ impl HttpBody for AwaitedBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn socket_that_accepts_no_more_ends_the_port() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        SockRef::from(&listener)
+            .shutdown(std::net::Shutdown::Both)
+            .unwrap();
+        let port = Port {
+            name: "test",
+            listener,
+            most_connections: 1,
+        };
+        let served = serve_clients(
+            port,
+            None,
+            Router::new(),
+            std::future::pending(),
+            Duration::ZERO,
+        );
+        let ended = tokio::time::timeout(HANDSHAKE_TIMEOUT, served).await;
+        let error = ended.expect("it does not try again").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     }
 }

@@ -22,6 +22,22 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
     in_both_families(address, listen).map_err(|source| StartupError::Listen { address, source })
 }
 
+/// The address of a socket that was to listen on `configured`, whose port may be 0.
+///
+/// # Errors
+/// The socket is not usable.
+pub(super) fn bound_address(
+    configured: SocketAddr,
+    listener: &TcpListener,
+) -> Result<SocketAddr, StartupError> {
+    listener
+        .local_addr()
+        .map_err(|source| StartupError::Listen {
+            address: configured,
+            source,
+        })
+}
+
 /// Calls `listen` for an address; for one that names no interface, with that of both families.
 fn in_both_families<T>(
     address: SocketAddr,

@@ -115,8 +115,14 @@ pub enum StartupError {
         address: SocketAddr,
         source: std::io::Error,
     },
-    #[error("the API server ended")]
-    Server(#[source] std::io::Error),
+    #[error(
+        "{name} ended, without which this host cannot serve; report the error that the log has. Its supervisor may start it \
+         again, as a standby"
+    )]
+    TaskEnded {
+        name: &'static str,
+        source: std::io::Error,
+    },
     #[error("cannot wait for signals")]
     Signals(#[source] std::io::Error),
     #[error("the migration failed")]

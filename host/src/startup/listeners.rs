@@ -1,7 +1,8 @@
 //! The ports besides the API's, each of which opens as early as possible, and what the API's port
 //! needs: certificates, the access log, and the clients of other components.
 
-use super::bind::bind;
+use super::bind::{bind, bound_address};
+use super::essential::EssentialTasks;
 use super::open_files::OpenFiles;
 use super::{Prepared, StartupError};
 use crate::clients::{Clients, ClientsError};
@@ -42,6 +43,17 @@ impl Front {
             .transpose()?)
     }
 
+    /// Reloads the certificates while the process runs, so that those of a standby are current when
+    /// it becomes the master.
+    pub(super) fn watch_certificates(&self, tasks: &mut EssentialTasks) {
+        if let Some(certificates) = self.certificates.clone() {
+            tasks.spawn("the reload of certificates", async move {
+                certificates.watch().await;
+                Ok(())
+            });
+        }
+    }
+
     pub(super) fn clients(config: &Config) -> Result<Clients, Vec<ClientsError>> {
         // Receivers of callbacks see the certificate that the API's clients see.
         let identity = config.listeners.tls.as_ref().map(|tls| ClientTls {
@@ -71,6 +83,7 @@ pub(super) fn open_first(
     config: &Config,
     level: &LevelHandle,
     open_files: OpenFiles,
+    tasks: &mut EssentialTasks,
 ) -> Result<Health, StartupError> {
     let health = Health::default();
     let most_connections = open_files.other();
@@ -80,7 +93,7 @@ pub(super) fn open_first(
             listener: bind(address)?,
             most_connections,
         };
-        tokio::spawn(http::serve_debug(port, level.clone()));
+        tasks.spawn("the debug port", http::serve_debug(port, level.clone()));
     }
     if let Some(address) = config.listeners.health {
         let port = Port {
@@ -88,27 +101,28 @@ pub(super) fn open_first(
             listener: bind(address)?,
             most_connections,
         };
-        tokio::spawn(http::serve_health(port, health.clone()));
+        tasks.spawn("the health port", http::serve_health(port, health.clone()));
     }
     Ok(health)
 }
 
 /// Opens the port for Prometheus, on a standby too.
-pub(super) fn open_metrics(prepared: &Prepared, open_files: OpenFiles) -> Result<(), StartupError> {
+pub(super) fn open_metrics(
+    prepared: &Prepared,
+    open_files: OpenFiles,
+    tasks: &mut EssentialTasks,
+) -> Result<(), StartupError> {
     if let Some(address) = prepared.config.listeners.metrics {
         let listener = bind(address)?;
-        let address = listener.local_addr().map_err(StartupError::Server)?;
+        let address = bound_address(address, &listener)?;
         tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
         let port = Port {
             name: "metrics",
             listener,
             most_connections: open_files.other(),
         };
-        tokio::spawn(http::serve_metrics(
-            port,
-            prepared.metrics.clone(),
-            prepared.gate.clone(),
-        ));
+        let server = http::serve_metrics(port, prepared.metrics.clone(), prepared.gate.clone());
+        tasks.spawn("the metrics port", server);
     }
     Ok(())
 }

@@ -1,20 +1,18 @@
 //! The master, from taking the lock to releasing it: the API port, the migration, the gate, the
 //! rotation. Owns their order and what ends them.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::progress::{Progress, SERVING, Snapshot};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 
 use super::background::{Serving, finished_migrations};
-use super::bind::bind;
+use super::bind::{bind, bound_address};
 use super::drain::{self, request_drain};
+use super::essential::EssentialTasks;
 use super::listeners::Front;
 use super::open_files::OpenFiles;
 use super::report::MetricsReporter;
@@ -51,6 +49,7 @@ impl MasterStage<'_> {
         &self,
         prepared: &mut Prepared,
         reloads: &mut ReloadReceiver,
+        tasks: &mut EssentialTasks,
         announce: impl FnOnce(&Served),
     ) -> Result<(), StartupError> {
         let Self {
@@ -59,15 +58,11 @@ impl MasterStage<'_> {
             shutdown,
             ..
         } = *self;
-        let listener = bind(prepared.config.listeners.api)?;
-        let address = listener.local_addr().map_err(StartupError::Server)?;
-        tracing::info!(name: "server.listening", %address,
-            "listening; every request is answered 503 until the database is ready");
+        let (end_server, server_stop) = watch::channel(false);
+        let mut server = EssentialTasks::default();
+        let address = self.start_server(prepared, &mut server, server_stop)?;
         let gate = prepared.gate.clone();
         let progress = prepared.progress.clone();
-        let (end_server, server_stop) = watch::channel(false);
-        let server = self.start_server(prepared, listener, server_stop);
-
         let close_port = || {
             // Event streams do not end by themselves.
             gate.end_streams();
@@ -101,6 +96,8 @@ impl MasterStage<'_> {
         let outcome = tokio::select! {
             outcome = work => outcome,
             lost = lock.lost() => Err(lost.into()),
+            failure = server.failure() => Err(failure),
+            failure = tasks.failure() => Err(failure),
             never = log_progress(&progress) => match never {},
         };
         if outcome.is_err() {
@@ -108,31 +105,29 @@ impl MasterStage<'_> {
         }
         close_port();
         let ended = tokio::select! {
-            ended = server => ended,
+            ended = server.ended() => ended,
             () = shutdown.reach(2) => return outcome,
         };
-        outcome.and(
-            ended
-                .map_err(|join| StartupError::Server(join.into()))?
-                .map_err(StartupError::Server),
-        )
+        outcome.and(ended)
     }
 
-    /// Serves the API port, whose gate may be closed, until `stop` is true.
+    /// Serves the API port, whose gate may be closed, until `stop` is true. Returns its address.
     fn start_server(
         &self,
         prepared: &Prepared,
-        listener: TcpListener,
+        server: &mut EssentialTasks,
         stop: watch::Receiver<bool>,
-    ) -> JoinHandle<io::Result<()>> {
+    ) -> Result<SocketAddr, StartupError> {
         let Self {
             front, open_files, ..
         } = *self;
+        let configured = prepared.config.listeners.api;
+        let listener = bind(configured)?;
+        let address = bound_address(configured, &listener)?;
+        tracing::info!(name: "server.listening", %address,
+            "listening; every request is answered 503 until the database is ready");
         let router = http::router(prepared.gate.clone(), prepared.metrics.clone());
         let router = http::logged(router, front.access_log.clone());
-        if let Some(certificates) = front.certificates.clone() {
-            tokio::spawn(certificates.watch());
-        }
         let certificates = front.certificates.clone();
         let port = Port {
             name: "API",
@@ -140,13 +135,9 @@ impl MasterStage<'_> {
             most_connections: open_files.api(&prepared.database),
         };
         let drain = request_drain(&prepared.config);
-        tokio::spawn(http::serve_clients(
-            port,
-            certificates,
-            router,
-            stopped(stop),
-            drain,
-        ))
+        let serving = http::serve_clients(port, certificates, router, stopped(stop), drain);
+        server.spawn("the port of the API", serving);
+        Ok(address)
     }
 }
 
