@@ -1,6 +1,7 @@
 //! Connection to Locket, Diego's lock and presence service. Owns addresses and calls; the lock is
 //! `lock`'s, and presences are `clients`'.
 
+mod connector;
 pub mod messages;
 
 use std::marker::PhantomData;
@@ -12,13 +13,14 @@ use bytes::Buf;
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tonic_prost::{ProstDecoder, ProstEncoder};
 
 use crate::tls::{TlsError, client};
 
 use crate::{config, protobuf};
+use connector::Connector;
 use messages::LocketAnswer;
 
 /// Retries of a host that starts while Locket does not accept connections yet: about ten seconds.
@@ -46,7 +48,7 @@ pub enum ConnectError {
     },
 }
 
-/// Connects to Locket. Retries while the connection is refused.
+/// Connects to Locket, at any of its addresses. Retries while the connection is refused.
 ///
 /// # Errors
 /// Files cannot be read, the address is malformed, or the connection fails.
@@ -54,8 +56,11 @@ pub async fn connect(
     locket: &config::LocketConfig,
     retries: usize,
 ) -> Result<Channel, ConnectError> {
-    let endpoint = endpoint(locket)?;
-    let connected = (|| endpoint.connect())
+    let LocketServer {
+        endpoint,
+        connector,
+    } = LocketServer::new(locket)?;
+    let connected = (|| endpoint.connect_with_connector(connector.clone()))
         .retry(pauses::of_locket(retries))
         .when(is_refused)
         .await;
@@ -81,36 +86,51 @@ fn is_refused(error: &tonic::transport::Error) -> bool {
 /// # Errors
 /// Files cannot be read, or the address is malformed.
 pub fn connect_later(locket: &config::LocketConfig) -> Result<Channel, ConnectError> {
-    Ok(endpoint(locket)?.connect_lazy())
+    let LocketServer {
+        endpoint,
+        connector,
+    } = LocketServer::new(locket)?;
+    Ok(endpoint.connect_with_connector_lazy(connector))
 }
 
-fn endpoint(locket: &config::LocketConfig) -> Result<Endpoint, ConnectError> {
-    let address = &locket.address;
-    let files = config::ClientTls {
-        ca_file: locket.ca_cert_file.clone(),
-        cert_file: locket.client_cert_file.clone(),
-        key_file: locket.client_key_file.clone(),
-    };
-    let tls = client::grpc_config(&files, CONNECT_TIMEOUT)?;
-    let mut endpoint = Endpoint::from_shared(format!("https://{}", host_and_port(address)))
-        .map_err(|source| ConnectError::Address {
-            address: address.clone(),
+/// The server at the configured address.
+struct LocketServer {
+    endpoint: Endpoint,
+    connector: Connector,
+}
+
+impl LocketServer {
+    fn new(locket: &config::LocketConfig) -> Result<Self, ConnectError> {
+        let files = config::ClientTls {
+            ca_file: locket.ca_cert_file.clone(),
+            cert_file: locket.client_cert_file.clone(),
+            key_file: locket.client_key_file.clone(),
+        };
+        let tls = client::config(&files, None)?;
+        let malformed = |source| ConnectError::Address {
+            address: locket.address.clone(),
             source,
-        })?;
-    if let Some(time) = locket.keepalive_time {
-        // Not while the connection is idle: Locket closes one with such pings.
-        endpoint = endpoint.http2_keep_alive_interval(time);
-    }
-    if let Some(timeout) = locket.keepalive_timeout {
-        endpoint = endpoint.keep_alive_timeout(timeout);
-    }
-    endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .tls_config(tls)
-        .map_err(|source| ConnectError::Connect {
-            address: address.clone(),
-            source,
+        };
+        let address = host_and_port(&locket.address);
+        // Without TLS, which the connector adds.
+        let mut endpoint = Endpoint::from_shared(format!("http://{address}")).map_err(malformed)?;
+        let connector = Connector::new(endpoint.uri(), tls);
+        let origin: Result<Uri, _> = format!("https://{address}").parse();
+        endpoint = endpoint
+            .origin(origin.expect("it differs in the scheme alone"))
+            .connect_timeout(CONNECT_TIMEOUT);
+        if let Some(time) = locket.keepalive_time {
+            // Not while the connection is idle: Locket closes one with such pings.
+            endpoint = endpoint.http2_keep_alive_interval(time);
+        }
+        if let Some(timeout) = locket.keepalive_timeout {
+            endpoint = endpoint.keep_alive_timeout(timeout);
+        }
+        Ok(Self {
+            endpoint,
+            connector,
         })
+    }
 }
 
 /// The host and port of an address in the notation of gRPC, which may begin with the scheme of a
