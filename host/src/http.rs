@@ -20,7 +20,7 @@ mod timed;
 use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::{Body, Bytes};
@@ -83,7 +83,7 @@ pub async fn serve_metrics(port: Port, metrics: Metrics, gate: Gate) -> io::Resu
 
 /// Serves plain HTTP as long as the process runs.
 async fn serve(port: Port, router: Router) -> io::Result<()> {
-    serve_clients(port, None, router, std::future::pending(), Duration::ZERO).await
+    serve_clients(port, None, router, std::future::pending()).await
 }
 
 /// One handler for every path, because the set of paths depends on the translators behind the gate.

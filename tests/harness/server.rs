@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bbs::testing::api::Api;
 use bbs::testing::clients::Clients;
@@ -273,7 +272,6 @@ impl Server {
             None,
             router,
             std::future::pending(),
-            Duration::ZERO,
         ));
         let client = super::http_client();
         Self {

@@ -66,8 +66,8 @@ pub struct Port {
     pub most_connections: usize,
 }
 
-/// Serves until `stop`, then gives requests in flight up to `drain` to finish. Plain HTTP without
-/// certificates.
+/// Serves until `stop` returns the longest time that requests in flight may take to finish. Plain
+/// HTTP without certificates.
 ///
 /// # Errors
 /// The listener's socket cannot be configured, or accepts no connection any more; requests in
@@ -76,8 +76,7 @@ pub async fn serve_clients(
     port: Port,
     certificates: Option<Certificates>,
     router: Router,
-    stop: impl Future<Output = ()> + Send + 'static,
-    drain: Duration,
+    stop: impl Future<Output = Duration> + Send + 'static,
 ) -> io::Result<()> {
     let Port {
         name,
@@ -102,11 +101,11 @@ pub async fn serve_clients(
         failures: Arc::default(),
         stages,
     };
-    tokio::select! {
+    let drain = tokio::select! {
         error = acceptor.accept_all(&listener) => return Err(error),
         never = connections.sweep() => match never {},
-        () = stop => {}
-    }
+        drain = stop => drain,
+    };
     // New connections are refused from now on.
     drop(listener);
     stage.send_replace(Stage::Drain);
@@ -374,13 +373,7 @@ mod tests {
             listener,
             most_connections: 1,
         };
-        let served = serve_clients(
-            port,
-            None,
-            Router::new(),
-            std::future::pending(),
-            Duration::ZERO,
-        );
+        let served = serve_clients(port, None, Router::new(), std::future::pending());
         let ended = tokio::time::timeout(HANDSHAKE_TIMEOUT, served).await;
         let error = ended.expect("it does not try again").unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);

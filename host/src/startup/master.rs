@@ -58,16 +58,17 @@ impl MasterStage<'_> {
             shutdown,
             ..
         } = *self;
-        let (end_server, server_stop) = watch::channel(false);
+        let (end_server, server_stop) = watch::channel(None);
         let mut server = EssentialTasks::default();
         let address = self.start_server(prepared, &mut server, server_stop)?;
         let gate = prepared.gate.clone();
         let progress = prepared.progress.clone();
+        let is_bosh_job = prepared.config.is_bosh_job;
         let close_port = || {
             // Event streams do not end by themselves.
             gate.end_streams();
             // Fails only if the server has ended already.
-            let _ = end_server.send(true);
+            let _ = end_server.send(Some(request_drain(is_bosh_job, shutdown)));
         };
         progress.enter("fence", "taking over from the previous master", None);
         let served_store = OnceLock::new();
@@ -111,12 +112,13 @@ impl MasterStage<'_> {
         outcome.and(ended)
     }
 
-    /// Serves the API port, whose gate may be closed, until `stop` is true. Returns its address.
+    /// Serves the API port, whose gate may be closed, until `stop` has the longest time for
+    /// requests in flight. Returns its address.
     fn start_server(
         &self,
         prepared: &Prepared,
         server: &mut EssentialTasks,
-        stop: watch::Receiver<bool>,
+        stop: watch::Receiver<Option<Duration>>,
     ) -> Result<SocketAddr, StartupError> {
         let Self {
             front, open_files, ..
@@ -134,8 +136,7 @@ impl MasterStage<'_> {
             listener,
             most_connections: open_files.api(&prepared.database),
         };
-        let drain = request_drain(&prepared.config);
-        let serving = http::serve_clients(port, certificates, router, stopped(stop), drain);
+        let serving = http::serve_clients(port, certificates, router, stopped(stop));
         server.spawn("the port of the API", serving);
         Ok(address)
     }
@@ -298,7 +299,11 @@ async fn log_progress(progress: &Progress) -> std::convert::Infallible {
     }
 }
 
-async fn stopped(mut stop: watch::Receiver<bool>) {
-    // An error means that the sender is gone, which also ends the server.
-    let _ = stop.wait_for(|stop| *stop).await;
+/// The time for requests in flight once the server has to stop.
+async fn stopped(mut stop: watch::Receiver<Option<Duration>>) -> Duration {
+    match stop.wait_for(Option::is_some).await {
+        Ok(drain) => drain.unwrap_or_default(),
+        // The sender is gone, which also ends the server.
+        Err(_) => Duration::ZERO,
+    }
 }

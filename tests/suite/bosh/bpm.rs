@@ -2,8 +2,10 @@
 //! time after the signals.
 
 use std::collections::BTreeMap;
+use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -25,10 +27,14 @@ use crate::harness::layouts::NEWEST;
 use crate::harness::output::succeeded;
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
+use crate::harness::until;
 
 const LRPS: &str = "desired_lrps";
 /// Most looks at the status of the host until a migration has begun. Each starts a process.
 const LOOKS: usize = 500;
+
+/// A time above that of requests in flight after a signal.
+const LIMIT_OF_SIGNAL: Duration = Duration::from_secs(9);
 
 fn version(world: &BpmWorld) -> u64 {
     let status: Value =
@@ -350,6 +356,53 @@ async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) 
         .await
         .expect("no panic")
         .expect_err("the request was cut off");
+}
+
+/// Goal: a request is answered that takes longer than a host has after a signal, since nothing
+/// limits a drain. Method: a body whose end is sent after that time.
+#[tokio::test(flavor = "multi_thread")]
+async fn drain_lets_a_request_finish_that_a_signal_would_cut_off() {
+    let world = BpmWorld::new(Kind::Postgres);
+    world.install();
+    let started = tokio::task::spawn_blocking(|| {
+        let host = world.start();
+        (world, host)
+    });
+    let (world, mut host) = started.await.expect("the host serves");
+    let request = proto::UpsertDomainRequest {
+        domain: "late".into(),
+        ttl: 0,
+    };
+    let request = request.encode_to_vec();
+    let [beginning, end] =
+        [&request[..1], &request[1..]].map(|part| Frame::data(Bytes::copy_from_slice(part)));
+    let (sent, is_sent) = oneshot::channel();
+    let (finish, is_late) = oneshot::channel::<()>();
+    let first = stream::iter([Ok::<_, std::io::Error>(beginning)]);
+    let rest = stream::once(async move {
+        let _ = sent.send(());
+        let _ = is_late.await;
+        Ok(end)
+    });
+    let body = reqwest::Body::wrap(StreamBody::new(first.chain(rest)));
+    let call_of_body = world.client().post(world.url("/v1/domains/upsert"));
+    let in_flight = tokio::spawn(call_of_body.body(body).send());
+    is_sent.await.expect("the connection is open");
+    // The host has read the head of that request once it has answered a later one.
+    let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
+    let api = world.address("listen_addr");
+    let drained = tokio::task::spawn_blocking(move || world.script("drain"));
+    until(|| TcpStream::connect(api).is_err()).await;
+    let closed = Instant::now();
+    until(|| closed.elapsed() > LIMIT_OF_SIGNAL).await;
+    assert!(!drained.is_finished(), "it waits for the request");
+    finish.send(()).expect("the request is in flight");
+    let answered = in_flight.await.expect("no panic");
+    assert_eq!(answered.expect("it is not cut off").status(), 200);
+    let output = drained.await.expect("the script runs");
+    assert_eq!(succeeded(output), "0\n");
+    let ended = tokio::task::spawn_blocking(move || host.wait());
+    assert!(ended.await.expect("it has ended").success());
 }
 
 on_each_server!(stop_while_the_database_does_not_answer_releases_the_lock_in_time);

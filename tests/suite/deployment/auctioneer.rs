@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};
@@ -56,7 +55,6 @@ fn auctioneer(
         Some(certificates),
         router,
         std::future::pending(),
-        Duration::ZERO,
     ));
     requests
 }
