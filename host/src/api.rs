@@ -151,7 +151,7 @@ impl Api {
         pin: Option<&str>,
     ) -> Result<Self, ApiError> {
         let chain = Arc::new(pinned_chain(translators, pin)?);
-        let permits = RunPermits::new(&chain, service.store().readers_of_translated_calls());
+        let permits = RunPermits::new(&chain, service.store());
         Ok(Self {
             service,
             streams: Streams::new(Arc::clone(&chain)),

@@ -241,6 +241,8 @@ struct Inner {
     writing: Arc<RwLock<()>>,
     /// For readers that are kept while a client receives a list.
     kept_readers: Arc<Semaphore>,
+    /// For readers that translated calls keep while a translator computes.
+    translated_readers: Arc<Semaphore>,
     left_out: AtomicU64,
     unreadable: unreadable::Noted,
 }
@@ -341,7 +343,9 @@ impl Store {
         clock: Arc<dyn Clock>,
         access: TableAccess,
     ) -> Self {
-        let kept_readers = Arc::new(Semaphore::new(third_of_readers(&database)));
+        let third = || Arc::new(Semaphore::new(third_of_readers(&database)));
+        let kept_readers = third();
+        let translated_readers = third();
         let current = CurrentAccess {
             tables: access,
             is_open: true,
@@ -355,6 +359,7 @@ impl Store {
             lasting: Arc::default(),
             writing: Arc::default(),
             kept_readers,
+            translated_readers,
             left_out: AtomicU64::new(0),
             unreadable: unreadable::Noted::default(),
         }))
@@ -428,8 +433,13 @@ impl Store {
     }
 
     /// The most readers that translated calls may have, which keep one while a translator computes.
-    pub fn readers_of_translated_calls(&self) -> usize {
+    pub fn most_translated_readers(&self) -> usize {
         third_of_readers(&self.0.database)
+    }
+
+    /// A permit for each of these readers, whichever set of translators the call is of.
+    pub fn translated_readers(&self) -> &Arc<Semaphore> {
+        &self.0.translated_readers
     }
 
     /// A reader with one snapshot of the database. Holds a transaction open, so keep it short, or

@@ -2,6 +2,7 @@
 //! bounds what all runs together take. A future without a thread of its own: a run that waits for
 //! the database costs none, and a chain of any length needs no deeper stack.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
@@ -13,7 +14,7 @@ use super::chain::{CallTarget, TranslatorChain};
 use super::handlers::{self, HandlerCall};
 use super::{Api, NotHeld, Request};
 use crate::domain::Page;
-use crate::store::{Key, Reader};
+use crate::store::{Key, Reader, Store};
 
 /// Longest wait for a permit. Below the time after which Diego's clients give up.
 const WAIT: Duration = Duration::from_secs(5);
@@ -88,12 +89,16 @@ pub(super) struct RunPermits {
     /// translated calls may have, since a run keeps one for its page.
     runs: SharedPermits,
     large: SharedPermits,
+    /// Those of the store. The runs of the translators before a reload take them, too.
+    readers: Arc<Semaphore>,
 }
 
 /// The right to run the chain, until this is dropped.
 struct RunPermit<'a> {
     _large: Vec<SemaphorePermit<'a>>,
     _run: Vec<SemaphorePermit<'a>>,
+    /// For a page, which keeps a reader.
+    _reader: Option<SemaphorePermit<'a>>,
 }
 
 /// Permits that all versions share. One is kept for each version that the older ones, however slow
@@ -136,7 +141,7 @@ impl SharedPermits {
 }
 
 impl RunPermits {
-    pub(super) fn new(chain: &TranslatorChain, readers: usize) -> Self {
+    pub(super) fn new(chain: &TranslatorChain, store: &Store) -> Self {
         let steps = || 0..chain.steps();
         // Without translators there are no runs to bound.
         let instances = steps()
@@ -144,15 +149,22 @@ impl RunPermits {
             .min()
             .unwrap_or(0);
         let event_runs = steps().filter(|step| chain.has_streams(*step)).count();
+        let readers = store.most_translated_readers();
         let runs = instances.saturating_sub(event_runs).min(readers).max(1);
         let large = LARGE_RUNS.min(runs / 2).max(1);
         Self {
             runs: SharedPermits::new(runs, chain.steps()),
             large: SharedPermits::new(large, chain.steps()),
+            readers: Arc::clone(store.translated_readers()),
         }
     }
 
-    async fn acquire(&self, rank: usize, request: &Request) -> Result<RunPermit<'_>, RunError> {
+    async fn acquire(
+        &self,
+        rank: usize,
+        request: &Request,
+        is_page: bool,
+    ) -> Result<RunPermit<'_>, RunError> {
         let permit = async {
             // First, so that a large request that waits takes no permit from small ones.
             let is_large = request.body.len() > LARGE_BODY;
@@ -161,9 +173,18 @@ impl RunPermits {
             } else {
                 Vec::new()
             };
+            let run = self.runs.acquire(rank).await;
+            // Last: free unless runs from before a reload have it.
+            let reader = if is_page {
+                let permit = self.readers.acquire().await;
+                Some(permit.expect("the semaphore is never closed"))
+            } else {
+                None
+            };
             RunPermit {
                 _large: large,
-                _run: self.runs.acquire(rank).await,
+                _run: run,
+                _reader: reader,
             }
         };
         let permit = timeout(WAIT, or_abandoned(&request.abandoned, permit)).await;
@@ -192,10 +213,11 @@ impl Api {
             next: None,
             has_one_key: false,
         };
+        let is_page = matches!(extent, Extent::Page { .. });
+        let idle_until = extent.idle_until();
         // Before the first page, which holds a connection: a run that waits for its permit must not
         // hold what others may need.
-        let idle_until = extent.idle_until();
-        let _permit = match self.permit(&target, request, idle_until).await {
+        let _permit = match self.permit(&target, request, is_page, idle_until).await {
             Ok(permit) => permit,
             Err(error) => return failed(Err(error)),
         };
@@ -236,12 +258,14 @@ impl Api {
         &self,
         target: &CallTarget,
         request: &Request,
+        is_page: bool,
         idle_until: Option<Instant>,
     ) -> Result<Option<RunPermit<'_>>, RunError> {
         let CallTarget::Translated { step, .. } = target else {
             return Ok(None);
         };
-        let permit = self.permits.acquire(self.chain.rank(*step), request);
+        let rank = self.chain.rank(*step);
+        let permit = self.permits.acquire(rank, request, is_page);
         let permit = match idle_until {
             Some(end) => timeout_at(end, permit).await.unwrap_or(Err(RunError::Busy)),
             None => permit.await,

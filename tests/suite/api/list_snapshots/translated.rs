@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::testing::api::{Answer, NativeVersion, Request};
+use bbs::testing::api::{Answer, Api, NativeVersion, Request};
 use bbs::testing::modules::translate::{
     AnswerForm, ApiVersion, CallProgress, ChangedRecord, Method, NextAnswer, NextCall, Translate,
     TranslateError, TranslatedCall, TranslatedEvent, TranslatorManifest, Verb,
@@ -15,9 +15,10 @@ use bbs_proto::prost::Message;
 use bytes::Bytes;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
+use super::KEPT;
 use crate::api::{desire, lrp};
 use crate::harness::database::{Kind, on_each_server};
 use crate::harness::server::{Options, Server};
@@ -26,12 +27,13 @@ const SERVES: ApiVersion = ApiVersion::new(1, 0);
 /// An answer of more bytes is too large for the translator.
 const LARGEST_ANSWER: usize = 4_000;
 
-/// A translator with a single instance. Its method `Waits` stops before it calls the next version
-/// and before it answers; `Joins` lists the records of the request, and then all.
+/// A translator whose method `Waits` stops before it calls the next version and before it answers;
+/// `Joins` lists the records of the request, and then all.
 struct ListTranslator {
     manifest: TranslatorManifest,
-    /// Signals that a call has stopped.
-    stopped: Notify,
+    instances: usize,
+    /// A permit for each time that a call has stopped.
+    stops: Semaphore,
     /// A permit for each time that a call goes on.
     goes_on: Semaphore,
 }
@@ -44,7 +46,12 @@ struct ListTranslatorCall<'a> {
 }
 
 impl ListTranslator {
+    /// A translator with a single instance.
     fn new() -> Arc<Self> {
+        Self::with_instances(1)
+    }
+
+    fn with_instances(instances: usize) -> Arc<Self> {
         let method = |name: &str| Method {
             name: name.to_owned(),
             verb: Verb::Post,
@@ -60,9 +67,16 @@ impl ListTranslator {
                 methods: ["Waits", "Joins"].map(method).into(),
                 hides: Vec::new(),
             },
-            stopped: Notify::new(),
+            instances,
+            stops: Semaphore::new(0),
             goes_on: Semaphore::new(0),
         })
+    }
+
+    /// Waits until one more call has stopped.
+    async fn stopped(&self) {
+        let permit = self.stops.acquire().await;
+        permit.expect("the semaphore is never closed").forget();
     }
 }
 
@@ -72,7 +86,7 @@ impl Translate for ListTranslator {
     }
 
     fn instances(&self) -> usize {
-        1
+        self.instances
     }
 
     fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
@@ -103,7 +117,7 @@ impl TranslatedCall for ListTranslatorCall<'_> {
     fn resume(&mut self, answer: Option<NextAnswer>) -> BoxFuture<'_, CallProgress> {
         let resumed = async move {
             if self.waits {
-                self.translator.stopped.notify_one();
+                self.translator.stops.add_permits(1);
                 let permit = self.translator.goes_on.acquire().await;
                 permit.expect("the semaphore is never closed").forget();
             }
@@ -149,9 +163,13 @@ async fn desire_annotated(server: &Server, guid: &str, domain: &str, annotation_
 
 /// The answer to a request for all desired LRPs.
 fn listed(server: &Server, path: &str) -> impl Future<Output = Answer> + use<> {
-    let found = server.api.find(Some(SERVES), Verb::Post, path);
+    listed_by(&server.api, path)
+}
+
+fn listed_by(api: &Arc<Api>, path: &str) -> impl Future<Output = Answer> + use<> {
+    let found = api.find(Some(SERVES), Verb::Post, path);
     let (_, target) = found.expect("a method of the translator");
-    let api = Arc::clone(&server.api);
+    let api = Arc::clone(api);
     let request = Request {
         body: Bytes::new(),
         trace_id: TraceId::NONE,
@@ -168,12 +186,12 @@ async fn page_that_is_begun_again_delays_a_switch_as_the_first_one_does(kind: Ki
     let server = with_translator(kind, &translator, 10).await;
     desire_annotated(&server, "guid", "domain", 0).await;
     let list = tokio::spawn(listed(&server, "waits"));
-    translator.stopped.notified().await;
+    translator.stopped().await;
     let is_switch_pending = || server.store.pending_switch().now_or_never().is_none();
     assert!(is_switch_pending(), "the first page");
     server.test_database.end_sessions();
     translator.goes_on.add_permits(1);
-    translator.stopped.notified().await;
+    translator.stopped().await;
     assert!(is_switch_pending(), "the page that is begun again");
     translator.goes_on.add_permits(1);
     let Answer::Whole(list) = list.await.unwrap() else {
@@ -200,7 +218,7 @@ async fn pause_of_the_client_and_wait_for_an_instance_have_one_limit() {
     };
     list.next().await.expect("the first page");
     let other = tokio::spawn(listed(&server, "waits"));
-    translator.stopped.notified().await;
+    translator.stopped().await;
 
     tokio::time::pause();
     list.wait_for(tokio::time::advance(PAUSE)).await;
@@ -214,6 +232,36 @@ async fn pause_of_the_client_and_wait_for_an_instance_have_one_limit() {
     let message = String::from_utf8_lossy(&error.message);
     assert!(message.contains("as many calls"), "{message}");
     other.abort();
+}
+
+/// Goal: lists of the translators before and after a reload leave readers to other calls. Method:
+/// those before it have as many readers as translated calls may have.
+#[tokio::test]
+async fn lists_of_translators_before_and_after_a_reload_share_their_readers() {
+    let before = ListTranslator::with_instances(2 * KEPT);
+    let server = with_translator(Kind::Sqlite, &before, 10).await;
+    desire_annotated(&server, "guid", "domain", 0).await;
+    let lists: Vec<_> = (0..KEPT)
+        .map(|_| tokio::spawn(listed(&server, "waits")))
+        .collect();
+    for _ in &lists {
+        before.stopped().await;
+    }
+    let after = ListTranslator::with_instances(2 * KEPT);
+    let translators = vec![Arc::clone(&after) as Arc<dyn Translate>];
+    let api = Arc::new(Api::new(server.service.clone(), translators, None).unwrap());
+    tokio::time::pause();
+    let refused = listed_by(&api, "waits").await;
+    tokio::time::resume();
+    assert!(matches!(refused, Answer::Busy), "{refused:?}");
+
+    before.goes_on.add_permits(2 * KEPT);
+    for list in lists {
+        assert!(matches!(list.await.unwrap(), Answer::Whole(_)));
+    }
+    after.goes_on.add_permits(2);
+    let answered = listed_by(&api, "waits").await;
+    assert!(matches!(answered, Answer::Whole(_)), "{answered:?}");
 }
 
 /// Goal: a list is not answered as complete without records that are small. Method: the first list
