@@ -231,7 +231,10 @@ const MUTATIONS: &[FileMutations] = &[
     FileMutations {
         file: "modules/src/memory.rs",
         tests: SANDBOX,
-        changes: &[("!budget.reserve(more)", "{ budget.reserve(more); false }")],
+        changes: &[(
+            "!translator.reserve(more)",
+            "{ translator.reserve(more); false }",
+        )],
     },
     FileMutations {
         file: "modules/src/instance.rs",

@@ -549,7 +549,7 @@ fn memory_of_translators_together_is_limited() {
     call(&*chatty, "Never", b"", &mut never).expect("the memory is free again");
     // Each of the running calls has an instance.
     let mut deepest = 0;
-    nested(&*chatty, &mut deepest).expect_err("the last one has no memory");
+    nested(&*chatty, &mut || deepest += 1).expect_err("the last one has no memory");
     assert!(
         (2..10).contains(&deepest),
         "{deepest} instances of at least 1 MiB"
@@ -557,11 +557,27 @@ fn memory_of_translators_together_is_limited() {
     call(&*chatty, "Never", b"", &mut never).expect("the memory is free again");
 }
 
-/// Calls a translator within its own call, until there is no instance left.
-fn nested(chatty: &dyn Translate, depth: &mut usize) -> NextAnswer {
+#[test]
+fn translator_leaves_memory_to_another_one() {
+    let sandbox = sandbox_with(Limits {
+        translator_memory_bytes: 16 << 20,
+        ..Limits::default()
+    });
+    let [greedy, other] = [(); 2].map(|()| translator("chatty-translator", &sandbox));
+    let refused = nested(&*greedy, &mut || {
+        // One more instance than that of the manifest.
+        let mut inner = |_: &str, _: &[u8]| call(&*other, "Never", b"", &mut never);
+        call(&*other, "Once", b"", &mut inner).expect("memory is kept for it");
+    });
+    refused.expect_err("the last one has no memory");
+}
+
+/// Calls a translator within its own call, until no instance is left; then `at_end` in each call.
+fn nested(chatty: &dyn Translate, at_end: &mut dyn FnMut()) -> NextAnswer {
     call(chatty, "Once", b"", &mut |_, _| {
-        *depth += 1;
-        nested(chatty, depth)
+        let answer = nested(chatty, at_end);
+        at_end();
+        answer
     })
 }
 

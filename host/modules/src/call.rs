@@ -19,7 +19,7 @@ pub enum CallError {
     )]
     Memory { wanted: usize, limit: usize },
     #[error(
-        "it requested {wanted} bytes of memory, and all translators together have at most {limit}, which are in use; send the \
+        "it requested {wanted} bytes of memory, and the {limit} of all translators together are in use or kept for others; send the \
          request again, or fewer at once"
     )]
     SharedMemory { wanted: usize, limit: usize },

@@ -12,7 +12,7 @@ use super::call::CallError;
 use super::exchange::Exchange;
 use super::limits::Limits;
 use super::log::{LogBudget, ModuleLog};
-use super::memory::MemoryShare;
+use super::memory::{MemoryShare, TranslatorMemory};
 use super::sandbox::{CallClock, Sandbox, Ticking};
 
 /// A component linked to the imports of its contract.
@@ -98,6 +98,8 @@ pub(super) struct Instances<L: Linked> {
     pub(super) linked: Arc<L>,
     log: Arc<ModuleLog>,
     pub(super) sandbox: Arc<Sandbox>,
+    /// The memory of a translator; `None` for a module whose instances share none.
+    memory: Option<Arc<TranslatorMemory>>,
     state: Mutex<InstancePool<L::Guest>>,
     returned: Condvar,
 }
@@ -115,11 +117,17 @@ pub(super) struct Instance<G> {
 }
 
 impl<L: Linked> Instances<L> {
-    pub(super) fn new(linked: L, module: &Arc<str>, sandbox: &Arc<Sandbox>) -> Self {
+    pub(super) fn new(
+        linked: L,
+        module: &Arc<str>,
+        sandbox: &Arc<Sandbox>,
+        memory: Option<Arc<TranslatorMemory>>,
+    ) -> Self {
         Self {
             linked: Arc::new(linked),
             log: ModuleLog::new(module),
             sandbox: Arc::clone(sandbox),
+            memory,
             state: Mutex::new(InstancePool {
                 idle: Arc::default(),
                 running: 0,
@@ -135,6 +143,7 @@ impl<L: Linked> Instances<L> {
             linked: Arc::clone(&self.linked),
             log: Arc::clone(&self.log),
             sandbox: Arc::clone(&self.sandbox),
+            memory: self.memory.clone(),
             state: Mutex::new(InstancePool {
                 idle: Arc::clone(&self.state.lock().idle),
                 running: 0,
@@ -194,8 +203,10 @@ impl<L: Linked> Instances<L> {
     }
 
     /// A store for a new instance. A start function runs under the same limits as a call.
-    pub(super) fn store(&self, memory: MemoryShare) -> Store<InstanceState> {
+    pub(super) fn store(&self) -> Store<InstanceState> {
         let limits = self.sandbox.limits();
+        let memory = self.memory.as_ref().map(TranslatorMemory::share);
+        let memory = memory.unwrap_or_default();
         let mut store = Store::new(
             self.sandbox.engine(),
             InstanceState::new(limits, &self.log, memory),
@@ -281,7 +292,7 @@ impl<L: LinkedBlocking> Instances<L> {
     }
 
     fn start(&self) -> Result<Instance<L::Guest>, CallError> {
-        let mut store = self.store(MemoryShare::default());
+        let mut store = self.store();
         let clock = self.clock().clone();
         store.epoch_deadline_callback(move |store| {
             let left = store.data().call_end.saturating_sub(clock.now());

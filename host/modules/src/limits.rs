@@ -25,7 +25,8 @@ pub struct Limits {
     pub answer_bytes: usize,
     /// Largest total size of a manifest.
     pub manifest_bytes: usize,
-    /// Largest linear memory of the instances of all translators together.
+    /// Largest linear memory of the instances of all translators together. Half of it is divided
+    /// among them.
     pub translator_memory_bytes: usize,
     /// Most log lines during one call.
     pub log_lines: u32,

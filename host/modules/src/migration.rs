@@ -36,7 +36,7 @@ impl MigrationModule {
         linked: Migration,
         sandbox: &Arc<Sandbox>,
     ) -> Result<Self, CallError> {
-        let instances = Instances::new(linked, file, sandbox);
+        let instances = Instances::new(linked, file, sandbox, None);
         let manifest = instances.describe(|guest, store| guest.describe(store))?;
         Ok(Self {
             file: Arc::clone(file),

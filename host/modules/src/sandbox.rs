@@ -25,7 +25,7 @@ use self::complexity::{ComplexityError, Excess};
 use self::ticker::Ticker;
 pub(super) use self::ticker::{CallClock, Ticking};
 pub use super::limits::{CodeLimits, CompileLimits, Limits};
-use super::memory::{MemoryBudget, MemoryShare};
+use super::memory::{MemoryBudget, TranslatorMemory};
 use super::text::ModuleText;
 
 /// Interval of the epoch while calls run, and so the precision of every deadline and of the slices
@@ -200,9 +200,9 @@ impl Sandbox {
         self.clock.overruns()
     }
 
-    /// The memory of a new instance of a translator.
-    pub(super) fn translator_memory(&self) -> MemoryShare {
-        self.translator_memory.share()
+    /// The memory of one more translator.
+    pub(super) fn translator_memory(&self) -> Arc<TranslatorMemory> {
+        self.translator_memory.translator()
     }
 
     /// The slices of calls that compute for long: as many at once as threads may be without other

@@ -37,7 +37,7 @@ impl TranslatorModule {
         linked: Translator,
         sandbox: &Arc<Sandbox>,
     ) -> Result<Self, CallError> {
-        let instances = Instances::new(linked, file, sandbox);
+        let instances = Instances::new(linked, file, sandbox, Some(sandbox.translator_memory()));
         let limit = sandbox.limits().manifest_bytes;
         let described = running(
             &instances,
@@ -219,7 +219,7 @@ async fn start(
     instances: &Instances<Translator>,
     exchange: Arc<Exchange>,
 ) -> Result<Instance<TranslatorGuest>, CallError> {
-    let mut store = instances.store(instances.sandbox.translator_memory());
+    let mut store = instances.store();
     store.data_mut().exchange = exchange;
     interrupt_between_slices(&mut store, instances.sandbox.clock().clone());
     begin(&mut store, 1, instances.sandbox.limits().answer_bytes);
