@@ -11,6 +11,7 @@ mod stream;
 mod wire;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
@@ -49,6 +50,8 @@ pub struct Api {
     chain: Arc<TranslatorChain>,
     streams: Arc<Streams>,
     page_units: u32,
+    /// Longest time between two pages of a list.
+    longest_pause: Duration,
     permits: RunPermits,
     /// Log lines about runs and answers that are no translator's own failure.
     failed_runs: LineLimit,
@@ -158,6 +161,7 @@ impl Api {
             failed_runs: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE),
             chain,
             page_units: PAGE_UNITS,
+            longest_pause: pages::LONGEST_PAUSE,
             permits,
         })
     }
@@ -166,6 +170,14 @@ impl Api {
     pub fn with_page_units(mut self, page_units: u32) -> Self {
         self.page_units = page_units.max(1);
         self
+    }
+
+    /// Sets the time after which the database ends a transaction that is idle.
+    pub fn with_idle_limit(self, idle_limit: Duration) -> Self {
+        Self {
+            longest_pause: pages::longest_pause(idle_limit),
+            ..self
+        }
     }
 
     /// The number of times that a record was left out of an answer because it could not be read.

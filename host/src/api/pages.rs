@@ -25,13 +25,23 @@ const LONGEST_LIST: Duration = Duration::from_secs(60);
 /// Longest wait of a list of several pages for others to end. Shorter than the time after which
 /// Diego's clients give up.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// Longest time between two pages, in which the client takes one and the next waits for a permit.
-/// Shorter than half of the default `lock_ttl`, after which the database ends an idle transaction.
-const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Longest time between two pages, in which the client takes one and the next waits for a permit,
+/// if the database does not end the transaction before that.
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// The part of the longest idle time of a transaction that is left for the statement after a pause.
+const IDLE_MARGIN: Duration = Duration::from_secs(2);
 
 /// The factor by which a page becomes smaller if it exceeds the limits of a translator, down to a
 /// single partition key; the pages after it grow by the same factor.
 const SMALLER: u32 = 8;
+
+/// Longest time between two pages where the database ends a transaction that is idle for
+/// `idle_limit`: shorter, so that the list ends with an error that says why.
+pub(super) fn longest_pause(idle_limit: Duration) -> Duration {
+    // MySQL and MariaDB have limits of whole seconds.
+    let limit = Duration::from_secs(idle_limit.as_secs().max(1));
+    LONGEST_PAUSE.min(limit - IDLE_MARGIN.min(limit / 3))
+}
 
 /// A list that is being read page by page.
 #[derive(Debug)]
@@ -66,6 +76,7 @@ impl Pages {
     /// Reads the first page; the answer is whole if the list fits on it.
     pub(super) async fn begin(api: Arc<Api>, target: CallTarget, request: Request) -> Answer {
         let store = api.service.store().clone();
+        let idle_until = Instant::now() + api.longest_pause;
         let mut pages = Self {
             units: api.page_units,
             api,
@@ -76,7 +87,7 @@ impl Pages {
             reader: None,
             permit: None,
             until: Instant::now() + LONGEST_LIST,
-            idle_until: Instant::now() + LONGEST_PAUSE,
+            idle_until,
         };
         let mut first = pages.read(None).await;
         if pages.state != PageState::Done {
@@ -154,7 +165,7 @@ impl Pages {
                 .run(self.target.clone(), &self.request, extent)
                 .await;
             self.reader = reader;
-            self.idle_until = Instant::now() + LONGEST_PAUSE;
+            self.idle_until = Instant::now() + self.api.longest_pause;
             let (data, error) = match answer {
                 Err(RunError::Translate(fault)) if fault.exceeds_limits && self.units > 1 => {
                     self.units = (self.units / SMALLER).max(1);
@@ -200,6 +211,18 @@ fn split_error(answer: Vec<u8>) -> Result<(Vec<u8>, Option<Vec<u8>>), TranslateE
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn pause_is_shorter_than_the_idle_time_of_a_transaction() {
+        for idle_ms in (1_000..12_000).step_by(100) {
+            let limit = Duration::from_millis(idle_ms);
+            let in_whole_seconds = Duration::from_secs(limit.as_secs());
+            assert!(longest_pause(limit) < in_whole_seconds, "{limit:?}");
+        }
+        // With the default of `lock_ttl`, 15 s.
+        let pause = longest_pause(Duration::from_millis(7_500));
+        assert_eq!(pause, LONGEST_PAUSE);
+    }
 
     #[test]
     fn error_is_split_from_the_data_at_any_position() {

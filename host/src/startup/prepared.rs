@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use bbs_database::Database;
+use bbs_database::{Address, Database};
 use bbs_encryption::Keyring;
 use bbs_lens::Lens;
 use bbs_lens::layout::history::Way;
@@ -548,10 +548,16 @@ impl Prepared {
     }
 
     pub(super) fn api(&self, service: Service) -> Result<Api, StartupError> {
-        Ok(Api::new(
+        let api = Api::new(
             service,
             translators(&self.catalog),
             self.config.pin_api_version.as_deref(),
-        )?)
+        )?;
+        Ok(match &self.config.database {
+            Address::Server(server) => {
+                api.with_idle_limit(server.limits.idle_in_transaction_timeout)
+            }
+            Address::Sqlite(_) => api,
+        })
     }
 }

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bbs::testing::api::{Answer, NativeVersion, Pages, Request, routes};
+use bbs::testing::api::{Answer, Api, NativeVersion, Pages, Request, routes};
 use bbs::testing::modules::translate::Verb;
 use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::{desire, lrp, remove};
 use crate::harness::database::Kind;
@@ -181,8 +182,11 @@ fn free_readers(server: &Server) -> usize {
 }
 
 async fn pages(server: &Server) -> Pages {
-    let (_, target) = server
-        .api
+    pages_of(&server.api).await
+}
+
+async fn pages_of(api: &Arc<Api>) -> Pages {
+    let (_, target) = api
         .find(None, Verb::Post, "desired_lrps/list.r3")
         .expect("a list");
     let request = Request {
@@ -190,7 +194,7 @@ async fn pages(server: &Server) -> Pages {
         trace_id: TraceId::NONE,
         abandoned: Default::default(),
     };
-    match server.api.call(target, request).await {
+    match api.call(target, request).await {
         Answer::Pages(pages) => *pages,
         other => panic!("the list fits on one page: {other:?}"),
     }
@@ -224,6 +228,30 @@ async fn list_that_is_received_too_slowly_ends_with_an_error() {
     tokio::time::resume();
     assert_too_slow(&slow.next().await.expect("an error"));
     assert_eq!(slow.next().await, None);
+}
+
+/// Goal: with a short `lock_ttl`, too, a list that is received too slowly ends with the error that
+/// says so. Method: the pause is measured after which the list gives its transaction back.
+#[tokio::test]
+async fn slow_client_is_given_up_before_the_database_ends_the_transaction() {
+    const IDLE_LIMIT: Duration = Duration::from_secs(3);
+    let server = with_small_pages(Kind::Sqlite, 2).await;
+    let api = Api::new(server.service.clone(), translators(), None).unwrap();
+    let api = Arc::new(api.with_page_units(2).with_idle_limit(IDLE_LIMIT));
+    let mut slow = pages_of(&api).await;
+    assert!(!slow.next().await.expect("the first page").is_empty());
+    tokio::time::pause();
+    let began = Instant::now();
+    let (taken, receipt) = oneshot::channel();
+    let client = async {
+        until(|| free_readers(&server) == KEPT).await;
+        taken.send(()).expect("the list waits");
+    };
+    let (received, ()) = tokio::join!(slow.wait_for(receipt), client);
+    received.expect("the client has the page");
+    assert!(began.elapsed() < IDLE_LIMIT, "{:?}", began.elapsed());
+    tokio::time::resume();
+    assert_too_slow(&slow.next().await.expect("an error"));
 }
 
 #[tokio::test]
