@@ -112,32 +112,7 @@ fn actual_lrp(lrp: &ActualLrp) -> usize {
 
 /// The actions of a tree. Its depth is bounded by the decoder of requests.
 fn actions(action: &Action) -> usize {
-    let lists = [
-        action.parallel_action.as_ref().map(|list| &list.actions),
-        action.serial_action.as_ref().map(|list| &list.actions),
-        action.codependent_action.as_ref().map(|list| &list.actions),
-    ];
-    let inner = [
-        action
-            .timeout_action
-            .as_ref()
-            .and_then(|outer| outer.action.as_deref()),
-        action
-            .emit_progress_action
-            .as_ref()
-            .and_then(|outer| outer.action.as_deref()),
-        action
-            .try_action
-            .as_ref()
-            .and_then(|outer| outer.action.as_deref()),
-    ];
-    1 + lists
-        .into_iter()
-        .flatten()
-        .flatten()
-        .chain(inner.into_iter().flatten())
-        .map(actions)
-        .sum::<usize>()
+    1 + action.inner().map(actions).sum::<usize>()
 }
 
 /// The definition of a run, whose elements may take more than its texts.

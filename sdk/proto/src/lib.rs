@@ -32,6 +32,7 @@ pub mod fields {
     include!(concat!(env!("OUT_DIR"), "/fields.rs"));
 }
 
+mod action;
 mod definition;
 pub mod shapes;
 

@@ -1,7 +1,7 @@
 //! Validation of actions, at any depth: the rules of each kind of action and the depth of
 //! nesting.
 
-use bbs_proto::models::{Action, DownloadAction, RunAction, TimeoutAction, UploadAction};
+use bbs_proto::models::{Action, DownloadAction, RunAction, UploadAction};
 
 use super::image::checksum;
 use super::{Findings, Validate};
@@ -29,7 +29,7 @@ fn action(action: &Action, depth: usize, findings: &mut Findings) {
         run.validate(findings);
     } else if let Some(timeout) = &action.timeout_action {
         one(timeout.action.as_deref(), depth, findings);
-        positive_timeout(timeout, findings);
+        findings.at_least(1, "timeout_ms", timeout.timeout_ms);
     } else if let Some(progress) = &action.emit_progress_action {
         one(progress.action.as_deref(), depth, findings);
     } else if let Some(attempt) = &action.try_action {
@@ -57,10 +57,6 @@ fn several(inner: &[Action], depth: usize, findings: &mut Findings) {
     for inner in inner {
         action(inner, depth + 1, findings);
     }
-}
-
-fn positive_timeout(timeout: &TimeoutAction, findings: &mut Findings) {
-    findings.at_least(1, "timeout_ms", timeout.timeout_ms);
 }
 
 /// The required action of a desired LRP, a task or a sidecar. `within` names the field in the
@@ -105,7 +101,8 @@ impl Validate for RunAction {
 #[cfg(test)]
 mod tests {
     use bbs_proto::models::{
-        CodependentAction, EmitProgressAction, ParallelAction, SerialAction, TryAction,
+        CodependentAction, EmitProgressAction, ParallelAction, SerialAction, TimeoutAction,
+        TryAction,
     };
 
     use super::super::check;

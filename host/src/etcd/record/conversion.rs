@@ -3,7 +3,7 @@
 
 use bbs_proto::models::{
     Action, ActualLrp, DesiredLrp, DesiredLrpKey, DesiredLrpRunInfo, DesiredLrpSchedulingInfo,
-    ModificationTag, Task, TimeoutAction,
+    ModificationTag, Task,
 };
 
 const NS_PER_MS: i64 = 1_000_000;
@@ -117,45 +117,11 @@ fn convert_actions<'a>(actions: impl IntoIterator<Item = &'a mut Action>) {
 /// Recursive: decoding has limited the depth.
 fn convert_action(action: &mut Action) {
     if let Some(timeout) = &mut action.timeout_action {
-        convert_timeout(timeout);
-        convert_actions(timeout.action.as_deref_mut());
+        let ns = std::mem::take(&mut timeout.deprecated_timeout_ns);
+        if timeout.timeout_ms == 0 && ns != 0 {
+            // Diego rejects a timeout of zero.
+            timeout.timeout_ms = (ns / NS_PER_MS).max(1);
+        }
     }
-    convert_actions(
-        action
-            .emit_progress_action
-            .as_mut()
-            .and_then(|emit| emit.action.as_deref_mut()),
-    );
-    convert_actions(
-        action
-            .try_action
-            .as_mut()
-            .and_then(|attempt| attempt.action.as_deref_mut()),
-    );
-    convert_actions(
-        action
-            .parallel_action
-            .iter_mut()
-            .flat_map(|parallel| &mut parallel.actions),
-    );
-    convert_actions(
-        action
-            .serial_action
-            .iter_mut()
-            .flat_map(|serial| &mut serial.actions),
-    );
-    convert_actions(
-        action
-            .codependent_action
-            .iter_mut()
-            .flat_map(|codependent| &mut codependent.actions),
-    );
-}
-
-fn convert_timeout(timeout: &mut TimeoutAction) {
-    let ns = std::mem::take(&mut timeout.deprecated_timeout_ns);
-    if timeout.timeout_ms == 0 && ns != 0 {
-        // Diego rejects a timeout of zero.
-        timeout.timeout_ms = (ns / NS_PER_MS).max(1);
-    }
+    convert_actions(action.inner_mut());
 }

@@ -131,45 +131,13 @@ fn with_actions(mut lrp: Vec<u8>, edit: impl Fn(&mut i64, &mut i64)) -> Result<V
 /// Returns whether anything changed.
 fn edit_timeouts(action: &mut Action, edit: &impl Fn(&mut i64, &mut i64)) -> bool {
     let mut changed = false;
-    let mut inner = Vec::new();
     if let Some(timeout) = &mut action.timeout_action {
         let before = (timeout.timeout_ms, timeout.deprecated_timeout_ns);
         edit(&mut timeout.timeout_ms, &mut timeout.deprecated_timeout_ns);
         changed = before != (timeout.timeout_ms, timeout.deprecated_timeout_ns);
-        inner.extend(timeout.action.as_deref_mut());
     }
-    inner.extend(
-        action
-            .emit_progress_action
-            .as_mut()
-            .and_then(|outer| outer.action.as_deref_mut()),
-    );
-    inner.extend(
-        action
-            .try_action
-            .as_mut()
-            .and_then(|outer| outer.action.as_deref_mut()),
-    );
-    inner.extend(
-        action
-            .parallel_action
-            .iter_mut()
-            .flat_map(|outer| &mut outer.actions),
-    );
-    inner.extend(
-        action
-            .serial_action
-            .iter_mut()
-            .flat_map(|outer| &mut outer.actions),
-    );
-    inner.extend(
-        action
-            .codependent_action
-            .iter_mut()
-            .flat_map(|outer| &mut outer.actions),
-    );
-    for action in inner {
-        changed |= edit_timeouts(action, edit);
+    for inner in action.inner_mut() {
+        changed |= edit_timeouts(inner, edit);
     }
     changed
 }
