@@ -98,7 +98,7 @@ impl Writer {
         excerpt(text, self.session.tx.dialect() != Dialect::Postgres)
     }
 
-    /// The value for a plain column.
+    /// A plain column with its value.
     ///
     /// # Errors
     /// If the column cannot hold the text.
@@ -107,24 +107,18 @@ impl Writer {
         table: EntityTable,
         column: &'static str,
         text: &[u8],
-    ) -> Result<ColumnValue, StoreError> {
-        let name = table.name;
-        let text = std::str::from_utf8(text).map_err(|_| StoreError::NotText {
-            table: name,
-            column,
-        })?;
-        if self.session.tx.dialect() == Dialect::Postgres && text.contains('\0') {
-            return Err(StoreError::NotText {
-                table: name,
-                column,
-            });
-        }
-        match self.access.capacity(name, column) {
-            Some(capacity) if !capacity.holds(text.as_bytes()) => Err(StoreError::TooLong {
-                table: name,
-                column,
-            }),
-            Some(_) | None => Ok(ColumnValue::Text(text.to_owned())),
+    ) -> Result<(&'static str, ColumnValue), StoreError> {
+        let table = table.name;
+        let holds_nul = self.session.tx.dialect() != Dialect::Postgres;
+        let text = std::str::from_utf8(text)
+            .ok()
+            .filter(|text| holds_nul || !text.contains('\0'))
+            .ok_or(StoreError::NotText { table, column })?;
+        match self.access.capacity(table, column) {
+            Some(capacity) if !capacity.holds(text.as_bytes()) => {
+                Err(StoreError::TooLong { table, column })
+            }
+            Some(_) | None => Ok((column, ColumnValue::Text(text.to_owned()))),
         }
     }
 }

@@ -239,61 +239,19 @@ impl Writer {
     /// As of [`Writer`]; [`StoreError::NotJson`] if a route is not JSON.
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
-        let mut values = self.definition_columns(lrp)?;
+        let mut values = self.definition_columns(TABLE, &lrp.definition())?;
         values.extend([
             ("update_strategy", number(lrp.update_strategy)),
-            (
-                "process_guid",
-                self.plain(TABLE, "process_guid", &info.process_guid)?,
-            ),
-            ("domain", self.plain(TABLE, "domain", &info.domain)?),
-            (
-                "annotation",
-                self.plain(TABLE, "annotation", &info.annotation)?,
-            ),
+            self.plain(TABLE, "process_guid", &info.process_guid)?,
+            self.plain(TABLE, "domain", &info.domain)?,
+            self.plain(TABLE, "annotation", &info.annotation)?,
             ("instances", number(info.instances)),
             ("routes", json(routes_to_json(info.routes.as_ref())?)),
-            (
-                "modification_tag_epoch",
-                self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?,
-            ),
+            self.plain(TABLE, "modification_tag_epoch", &info.tag.epoch)?,
             ("modification_tag_index", number(info.tag.index)),
         ]);
         self.insert(TABLE, &info.process_guid, vec![values], Conflict::Fails)
             .await
-    }
-
-    /// The columns of the current definition.
-    fn definition_columns(&self, lrp: &DesiredLrp) -> Result<ColumnValues, StoreError> {
-        let info = &lrp.scheduling;
-        let placement = VolumePlacement {
-            driver_names: info.volume_drivers.clone(),
-        };
-        Ok(vec![
-            ("run_info", message(&lrp.run_info)),
-            (
-                "metric_tags",
-                json(tags::metric_tags_to_json(&lrp.metric_tags)),
-            ),
-            ("log_guid", self.plain(TABLE, "log_guid", &info.log_guid)?),
-            ("memory_mb", number(info.memory_mb)),
-            ("disk_mb", number(info.disk_mb)),
-            ("max_pids", number(info.max_pids)),
-            ("rootfs", self.plain(TABLE, "rootfs", &info.root_fs)?),
-            ("volume_placement", message(&placement)),
-            (
-                "placement_tags",
-                self.plain(
-                    TABLE,
-                    "placement_tags",
-                    &tags::texts_to_json(&info.placement_tags),
-                )?,
-            ),
-            (
-                "definition_id",
-                self.plain(TABLE, "definition_id", &info.definition_id)?,
-            ),
-        ])
     }
 
     /// Writes the current definition of a desired LRP, the id of the previous one, and the
@@ -303,16 +261,13 @@ impl Writer {
     /// As of [`Writer`].
     pub async fn switch_definition(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
-        let mut values = self.definition_columns(lrp)?;
+        let mut values = self.definition_columns(TABLE, &lrp.definition())?;
         values.extend([
-            (
+            self.plain(
+                TABLE,
                 "previous_definition_id",
-                self.plain(
-                    TABLE,
-                    "previous_definition_id",
-                    &info.previous_definition_id,
-                )?,
-            ),
+                &info.previous_definition_id,
+            )?,
             ("modification_tag_index", number(info.tag.index)),
         ]);
         self.update(TABLE, &info.process_guid, Filter::everything(), values)
@@ -329,9 +284,8 @@ impl Writer {
         process_guid: &[u8],
         tag_index: u32,
     ) -> Result<(), StoreError> {
-        let none = self.plain(TABLE, "previous_definition_id", b"")?;
         let values = vec![
-            ("previous_definition_id", none),
+            self.plain(TABLE, "previous_definition_id", b"")?,
             ("modification_tag_index", number(tag_index)),
         ];
         self.update(TABLE, process_guid, Filter::everything(), values)
@@ -367,7 +321,7 @@ impl Writer {
             values.push(("instances", number(instances)));
         }
         if let Some(annotation) = &update.annotation {
-            values.push(("annotation", self.plain(TABLE, "annotation", annotation)?));
+            values.push(self.plain(TABLE, "annotation", annotation)?);
         }
         if let Some(routes) = &update.routes {
             values.push(("routes", json(routes_to_json(Some(routes))?)));

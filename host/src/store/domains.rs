@@ -40,7 +40,7 @@ impl Writer {
         expire_time_ns: i64,
     ) -> Result<(), StoreError> {
         let values = vec![
-            ("domain", self.plain(TABLE, "domain", domain)?),
+            self.plain(TABLE, "domain", domain)?,
             ("expire_time", number(expire_time_ns)),
         ];
         self.insert(

@@ -10,7 +10,7 @@ use bbs_model::slot::DefinitionCount;
 use bbs_model::{Text, tags};
 use bbs_proto::models::VolumePlacement;
 
-use super::column_values::{ColumnValue, Conflict, json, message, number};
+use super::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Record, RecordReadError};
@@ -237,39 +237,44 @@ impl Writer {
     ) -> Result<(), StoreError> {
         self.access.require(DEFINITIONS, "lrp_definition")?;
         self.delete_definition(process_guid, &definition.id).await?;
-        let placement = VolumePlacement {
-            driver_names: definition.volume_drivers.clone(),
-        };
-        let plain = |column, text: &[u8]| self.plain(DEFINITIONS, column, text);
-        let values = vec![
-            ("process_guid", plain("process_guid", process_guid)?),
-            ("definition_id", plain("definition_id", &definition.id)?),
-            ("log_guid", plain("log_guid", &definition.log_guid)?),
-            ("memory_mb", number(definition.memory_mb)),
-            ("disk_mb", number(definition.disk_mb)),
-            ("max_pids", number(definition.max_pids)),
-            ("rootfs", plain("rootfs", &definition.root_fs)?),
-            ("volume_placement", message(&placement)),
-            (
-                "placement_tags",
-                plain(
-                    "placement_tags",
-                    &tags::texts_to_json(&definition.placement_tags),
-                )?,
-            ),
-            (
-                "metric_tags",
-                json(tags::metric_tags_to_json(&definition.metric_tags)),
-            ),
-            ("run_info", message(&definition.run_info)),
+        let mut values = self.definition_columns(DEFINITIONS, definition)?;
+        values.extend([
+            self.plain(DEFINITIONS, "process_guid", process_guid)?,
             ("created_at", number(definition.run_info.created_at)),
             (
                 "last_active_at",
                 number(last_active_ns.unwrap_or(IS_PREVIOUS)),
             ),
-        ];
+        ]);
         self.insert(DEFINITIONS, process_guid, vec![values], Conflict::Fails)
             .await
+    }
+
+    /// The columns of a definition in `table`, which has the current or the other ones.
+    pub(super) fn definition_columns(
+        &self,
+        table: EntityTable,
+        definition: &Definition,
+    ) -> Result<ColumnValues, StoreError> {
+        let placement = VolumePlacement {
+            driver_names: definition.volume_drivers.clone(),
+        };
+        let placement_tags = tags::texts_to_json(&definition.placement_tags);
+        Ok(vec![
+            ("run_info", message(&definition.run_info)),
+            (
+                "metric_tags",
+                json(tags::metric_tags_to_json(&definition.metric_tags)),
+            ),
+            self.plain(table, "log_guid", &definition.log_guid)?,
+            ("memory_mb", number(definition.memory_mb)),
+            ("disk_mb", number(definition.disk_mb)),
+            ("max_pids", number(definition.max_pids)),
+            self.plain(table, "rootfs", &definition.root_fs)?,
+            ("volume_placement", message(&placement)),
+            self.plain(table, "placement_tags", &placement_tags)?,
+            self.plain(table, "definition_id", &definition.id)?,
+        ])
     }
 
     /// Sets when a definition was last active.
@@ -333,10 +338,7 @@ impl Writer {
         self.access.require(UPDATES, "lrp_definition")?;
         self.end_update(&update.process_guid).await?;
         let values = vec![
-            (
-                "process_guid",
-                self.plain(UPDATES, "process_guid", &update.process_guid)?,
-            ),
+            self.plain(UPDATES, "process_guid", &update.process_guid)?,
             ("started_at", number(update.started_at_ns)),
             ("cancelled", ColumnValue::Flag(update.is_cancelled)),
         ];

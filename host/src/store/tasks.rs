@@ -78,8 +78,8 @@ impl Writer {
     /// As of [`Writer`].
     pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let mut values = vec![
-            ("guid", self.plain(TABLE, "guid", &task.guid)?),
-            ("domain", self.plain(TABLE, "domain", &task.domain)?),
+            self.plain(TABLE, "guid", &task.guid)?,
+            self.plain(TABLE, "domain", &task.domain)?,
             ("created_at", number(task.created_at_ns)),
             ("task_definition", message(&task.definition)),
         ];
@@ -108,8 +108,8 @@ impl Writer {
             ("updated_at", number(task.updated_at_ns)),
             ("first_completed_at", number(task.first_completed_at_ns)),
             ("state", number(task.state)),
-            ("cell_id", self.plain(TABLE, "cell_id", &task.cell_id)?),
-            ("result", self.plain(TABLE, "result", &task.result)?),
+            self.plain(TABLE, "cell_id", &task.cell_id)?,
+            self.plain(TABLE, "result", &task.result)?,
             ("failed", ColumnValue::Flag(task.failed)),
             (
                 "failure_reason",

@@ -184,10 +184,7 @@ impl Writer {
     /// As of [`Writer`].
     pub async fn forget_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
         let values = vec![
-            (
-                "desired_lrp_definition_id",
-                self.plain(TABLE, "desired_lrp_definition_id", &Text::new())?,
-            ),
+            self.plain(TABLE, "desired_lrp_definition_id", b"")?,
             ("definition_uncertain", ColumnValue::Flag(false)),
         ];
         self.update(TABLE, process_guid, Filter::everything(), values)
@@ -327,8 +324,7 @@ impl<'a> ChangedColumns<'a> {
         ];
         for (column, text) in plain {
             if let Some(text) = self.new_value(text) {
-                self.values
-                    .push((column, self.writer.plain(TABLE, column, text)?));
+                self.values.push(self.writer.plain(TABLE, column, text)?);
             }
         }
         let excerpts: [(&'static str, TextOf); 2] = [
