@@ -13,7 +13,7 @@ use super::column_values::{ColumnValues, Conflict, json, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
-use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
+use super::{EntityTable, Reader, StoreError, Writer};
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "desired_lrps",
@@ -49,7 +49,7 @@ const SCHEDULING: Projection<SchedulingInfo> = TABLE.read(scheduling).columns(&[
     "previous_definition_id",
 ]);
 
-const WHOLE: Projection<DesiredLrp> = TABLE.read(whole).columns(&WHOLE_COLUMNS);
+pub(super) const WHOLE: Projection<DesiredLrp> = TABLE.read(whole).columns(&WHOLE_COLUMNS);
 const WHOLE_COLUMNS: [&str; 19] = {
     let mut columns = [""; 19];
     [columns[0], columns[1], columns[2]] = ["run_info", "metric_tags", "update_strategy"];
@@ -186,17 +186,6 @@ impl Writer {
         process_guid: &[u8],
     ) -> Result<Option<DesiredLrp>, StoreError> {
         self.get(&WHOLE, process_guid).await
-    }
-
-    /// The row of a desired LRP that cannot be read.
-    pub(super) async fn unreadable_desired_lrp(
-        &mut self,
-        process_guid: &[u8],
-    ) -> Result<Vec<UnreadableRow>, StoreError> {
-        let rows = self
-            .rows(&WHOLE, process_guid, Filter::everything())
-            .await?;
-        Ok(rows.into_iter().filter_map(UnreadableRow::alone).collect())
     }
 
     /// The desired number of instances and the number of the update strategy, also of a record that

@@ -6,7 +6,7 @@ use super::column_values::{ColumnValue, ColumnValues, Conflict, message, number}
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
-use super::{EntityTable, Reader, StoreError, UnreadableRow, Writer};
+use super::{EntityTable, Reader, StoreError, Writer};
 
 pub(super) const TABLE: EntityTable = EntityTable {
     name: "tasks",
@@ -16,7 +16,7 @@ pub(super) const TABLE: EntityTable = EntityTable {
     selective: &["cell_id"],
 };
 
-const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
+pub(super) const WHOLE: Projection<Task> = TABLE.read(task).columns(&[
     "guid",
     "domain",
     "updated_at",
@@ -61,15 +61,6 @@ impl Writer {
     /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
     pub async fn task(&mut self, guid: &[u8]) -> Result<Option<Task>, StoreError> {
         self.get(&WHOLE, guid).await
-    }
-
-    /// The row of a task that cannot be read.
-    pub(super) async fn unreadable_task(
-        &mut self,
-        guid: &[u8],
-    ) -> Result<Vec<UnreadableRow>, StoreError> {
-        let rows = self.rows(&WHOLE, guid, Filter::everything()).await?;
-        Ok(rows.into_iter().filter_map(UnreadableRow::alone).collect())
     }
 
     /// Inserts a task.

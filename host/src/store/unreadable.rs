@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::access::TableAccess;
 use super::filter::Filter;
 use super::page::Key;
-use super::record::RecordReadError;
+use super::record::{Projection, RecordReadError};
 use super::{EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks};
 
 /// The most records that are noted at once. Those above are noted when they are met again.
@@ -56,19 +56,6 @@ pub struct UnreadableRow {
     pub place: Vec<(&'static str, i64)>,
     /// The reason why it cannot be read.
     pub source: RecordReadError,
-}
-
-impl UnreadableRow {
-    /// The row of a unit that has only one, if it cannot be read.
-    pub(super) fn alone<T>(record: Result<T, StoreError>) -> Option<Self> {
-        match record {
-            Err(StoreError::Unreadable { source, .. }) => Some(Self {
-                place: Vec::new(),
-                source,
-            }),
-            Ok(_) | Err(_) => None,
-        }
-    }
 }
 
 /// Keeps rows that cannot be read, so that their places in the tables are free.
@@ -213,6 +200,23 @@ impl Writer {
             .await?)
     }
 
+    /// The row of a unit that has only one, if it cannot be read.
+    async fn unreadable_row<T>(
+        &mut self,
+        whole: &Projection<T>,
+        key: &[u8],
+    ) -> Result<Vec<UnreadableRow>, StoreError> {
+        let unreadable = |record: Result<T, StoreError>| match record {
+            Err(StoreError::Unreadable { source, .. }) => Some(UnreadableRow {
+                place: Vec::new(),
+                source,
+            }),
+            Ok(_) | Err(_) => None,
+        };
+        let rows = self.rows(whole, key, Filter::everything()).await?;
+        Ok(rows.into_iter().filter_map(unreadable).collect())
+    }
+
     /// Moves those rows of a record that cannot be read into quarantine, if there is one, and
     /// returns them.
     ///
@@ -227,9 +231,9 @@ impl Writer {
             return Ok(Vec::new());
         };
         let rows = match kind {
-            EntityKind::DesiredLrp => self.unreadable_desired_lrp(key).await?,
+            EntityKind::DesiredLrp => self.unreadable_row(&desired_lrps::WHOLE, key).await?,
             EntityKind::ActualLrp => self.unreadable_instances(key).await?,
-            EntityKind::Task => self.unreadable_task(key).await?,
+            EntityKind::Task => self.unreadable_row(&tasks::WHOLE, key).await?,
         };
         for UnreadableRow { place, source } in &rows {
             let row = QuarantinedRow {
