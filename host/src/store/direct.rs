@@ -25,23 +25,13 @@ pub(super) async fn list<T>(
     filter: &Filter,
     range: &Range,
 ) -> Result<Listed<T>, StoreError> {
-    let table = projection.table;
-    let columns = projection.columns;
     let (rows, last) = match range.most {
-        Some(units) => page(tx, table, columns, filter, range.after.as_ref(), units).await?,
-        None => (
-            scan(
-                tx,
-                table,
-                columns,
-                filter,
-                range,
-                RowLock::None,
-                "list records",
-            )
-            .await?,
-            range.through.clone(),
-        ),
+        Some(units) => page(tx, projection, filter, range.after.as_ref(), units).await?,
+        None => {
+            let what = "list records";
+            let rows = scan(tx, projection, filter, range, RowLock::None, what).await?;
+            (rows, range.through.clone())
+        }
     };
     let records = store.readable(rows.iter().map(|row| record(row, projection, store)))?;
     Ok(Listed { records, last })
@@ -54,16 +44,8 @@ pub(super) async fn records<T>(
     filter: &Filter,
     what: &'static str,
 ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
-    let rows = scan(
-        tx,
-        projection.table,
-        projection.columns,
-        filter,
-        &Range::default(),
-        RowLock::None,
-        what,
-    )
-    .await?;
+    let all = Range::default();
+    let rows = scan(tx, projection, filter, &all, RowLock::None, what).await?;
     Ok(rows
         .iter()
         .map(|row| record(row, projection, store))
@@ -82,16 +64,7 @@ pub(super) async fn get<T>(
         RowLock::None => "get a record",
         RowLock::Exclusive => "get a record to change it",
     };
-    let rows = scan(
-        tx,
-        projection.table,
-        projection.columns,
-        &filter,
-        &Range::default(),
-        lock,
-        what,
-    )
-    .await?;
+    let rows = scan(tx, projection, &filter, &Range::default(), lock, what).await?;
     rows.first()
         .map(|row| record(row, projection, store))
         .transpose()
@@ -107,36 +80,35 @@ fn record<T>(row: &Row, projection: &Projection<T>, store: &Store) -> Result<T, 
 }
 
 /// The rows of a table in a range of keys, in key order.
-async fn scan(
+async fn scan<T>(
     tx: &mut Transaction,
-    table: EntityTable,
-    columns: &'static [&'static str],
+    projection: &Projection<T>,
     filter: &Filter,
     range: &Range,
     lock: RowLock,
     what: &'static str,
 ) -> Result<Vec<Row>, StoreError> {
     let dialect = tx.dialect();
-    let mut select = select(table, columns, filter, range, dialect);
+    let mut select = select(projection, filter, range, dialect);
     if lock == RowLock::Exclusive {
         select.lock_exclusive();
     }
     let mut rows = tx.fetch(&select).await.map_err(failed(what))?;
     if !filter.is_complete_in_sql(dialect) {
-        rows.retain(|row| filter.holds(&SelectedRow::new(row, columns)));
+        rows.retain(|row| filter.holds(&SelectedRow::new(row, projection.columns)));
     }
     Ok(rows)
 }
 
-fn select(
-    table: EntityTable,
-    columns: &'static [&'static str],
+fn select<T>(
+    projection: &Projection<T>,
     filter: &Filter,
     range: &Range,
     dialect: Dialect,
 ) -> SelectStatement {
+    let table = projection.table;
     Query::select()
-        .columns(columns.iter().map(|column| Alias::new(*column)))
+        .columns(projection.columns.iter().map(|column| Alias::new(*column)))
         .from(Alias::new(table.name))
         .cond_where(filter.to_sql(dialect))
         .cond_where(in_range(table.key, range, dialect))
@@ -203,15 +175,15 @@ pub(super) async fn next_keys(
 /// The rows of a page after a key, and its last key unless the page is the last. The rows are
 /// streamed in key order and counted; if they do not determine the end of the page, another query
 /// does.
-async fn page(
+async fn page<T>(
     tx: &mut Transaction,
-    table: EntityTable,
-    columns: &'static [&'static str],
+    projection: &Projection<T>,
     filter: &Filter,
     after: Option<&Key>,
     units: u32,
 ) -> Result<(Vec<Row>, Option<Key>), StoreError> {
     const WHAT: &str = "list the records of a page";
+    let table = projection.table;
     let dialect = tx.dialect();
     let beyond = Range {
         after: after.cloned(),
@@ -221,9 +193,10 @@ async fn page(
         // One row more than units: the last row belongs to a unit beyond the page, unless some
         // units have several rows.
         let limit = u64::from(units) + 1;
-        let select = select(table, columns, filter, &beyond, dialect)
+        let select = select(projection, filter, &beyond, dialect)
             .limit(limit)
             .to_owned();
+        let columns = projection.columns;
         let position = |column| columns.iter().position(|selected| *selected == column);
         let key = position(table.key).expect("the key is selected");
         let heavy: Vec<_> = table
@@ -256,7 +229,7 @@ async fn page(
         through: last,
         ..beyond
     };
-    let rows = scan(tx, table, columns, filter, &range, RowLock::None, WHAT).await?;
+    let rows = scan(tx, projection, filter, &range, RowLock::None, WHAT).await?;
     Ok((rows, range.through))
 }
 
@@ -460,30 +433,20 @@ pub(super) async fn take<T>(
 ) -> Result<Option<Result<T, StoreError>>, StoreError> {
     const WHAT: &str = "delete a record";
     let table = projection.table;
-    let columns = projection.columns;
     let dialect = tx.dialect();
     let filter = Filter::everything().equals(table.key, key);
     let mut delete = deletion(table, &filter, dialect);
     let rows = if dialect == Dialect::Mysql {
         // MySQL, unlike MariaDB, has no `RETURNING`.
-        let rows = scan(
-            tx,
-            table,
-            columns,
-            &filter,
-            &Range::default(),
-            RowLock::Exclusive,
-            WHAT,
-        )
-        .await?;
+        let all = Range::default();
+        let rows = scan(tx, projection, &filter, &all, RowLock::Exclusive, WHAT).await?;
         if !rows.is_empty() {
             tx.execute(&delete).await.map_err(failed(WHAT))?;
         }
         rows
     } else {
-        delete.returning(
-            Query::returning().columns(columns.iter().map(|column| Alias::new(*column))),
-        );
+        let columns = projection.columns.iter().map(|column| Alias::new(*column));
+        delete.returning(Query::returning().columns(columns));
         tx.fetch(&delete).await.map_err(failed(WHAT))?
     };
     let Some(row) = rows.first() else {

@@ -151,9 +151,9 @@ impl Lenses {
     }
 
     /// The error for a field that the stored layout has no place for.
-    pub(super) fn not_held(&self, field: &str) -> StoreError {
+    pub(super) fn not_held(&self, fields: impl Into<String>) -> StoreError {
         StoreError::NotHeld {
-            fields: field.to_owned(),
+            fields: fields.into(),
             version: self.version,
         }
     }

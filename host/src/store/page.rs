@@ -57,18 +57,13 @@ impl PageEnd {
         self.bytes >= PAGE_BYTES || self.units >= self.most
     }
 
-    /// Adds a unit of this size; returns whether the page is then full.
-    fn reached_by(&mut self, bytes: u64) -> bool {
-        self.begin_unit();
-        self.add(bytes);
-        self.is_reached()
-    }
-
     /// The last key of the page that begins with these units, each with its size; none if they do
     /// not fill it.
     pub(super) fn find(mut self, units: Vec<(Key, u64)>) -> Option<Key> {
-        units
-            .into_iter()
-            .find_map(|(key, bytes)| self.reached_by(bytes).then_some(key))
+        units.into_iter().find_map(|(key, bytes)| {
+            self.begin_unit();
+            self.add(bytes);
+            self.is_reached().then_some(key)
+        })
     }
 }

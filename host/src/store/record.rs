@@ -208,14 +208,12 @@ impl Record<'_> {
         &self,
         column: &'static str,
     ) -> Result<Option<M>, RecordReadError> {
-        let Some(plain) = self
+        let plain = self
             .columns
-            .open(column, Sealing::Enveloped, self.keyring)?
-        else {
-            return Ok(None);
-        };
-        M::decode(&plain[..])
-            .map(Some)
+            .open(column, Sealing::Enveloped, self.keyring)?;
+        plain
+            .map(|plain| M::decode(&plain[..]))
+            .transpose()
             .map_err(|source| RecordReadError::Message { column, source })
     }
 
@@ -226,8 +224,7 @@ impl Record<'_> {
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordReadError> {
         let plain = self.columns.open(column, Sealing::Sealed, self.keyring)?;
-        parse(&plain.ok_or(RecordReadError::Empty { column })?)
-            .map_err(|source| RecordReadError::Json { column, source })
+        parsed(column, plain, parse)?.ok_or(RecordReadError::Empty { column })
     }
 
     /// Sealed JSON; the default for NULL and empty text.
@@ -236,10 +233,8 @@ impl Record<'_> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordReadError> {
-        let Some(plain) = self.columns.open(column, Sealing::Sealed, self.keyring)? else {
-            return Ok(T::default());
-        };
-        parse(&plain).map_err(|source| RecordReadError::Json { column, source })
+        let plain = self.columns.open(column, Sealing::Sealed, self.keyring)?;
+        Ok(parsed(column, plain, parse)?.unwrap_or_default())
     }
 
     /// Unencrypted JSON; the default for NULL.
@@ -248,9 +243,16 @@ impl Record<'_> {
         column: &'static str,
         parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
     ) -> Result<T, RecordReadError> {
-        let Some(plain) = self.columns.bytes(column)? else {
-            return Ok(T::default());
-        };
-        parse(plain).map_err(|source| RecordReadError::Json { column, source })
+        Ok(parsed(column, self.columns.bytes(column)?, parse)?.unwrap_or_default())
     }
+}
+
+fn parsed<T>(
+    column: &'static str,
+    text: Option<impl AsRef<[u8]>>,
+    parse: impl FnOnce(&[u8]) -> Result<T, Malformed>,
+) -> Result<Option<T>, RecordReadError> {
+    text.map(|text| parse(text.as_ref()))
+        .transpose()
+        .map_err(|source| RecordReadError::Json { column, source })
 }

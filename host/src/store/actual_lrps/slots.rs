@@ -299,8 +299,7 @@ fn unchanged(row: &ActualLrp) -> Filter {
 }
 
 type TextOf = fn(&ActualLrp) -> &Text;
-type NumberOf = fn(&ActualLrp) -> i64;
-type FlagOf = fn(&ActualLrp) -> bool;
+type ValueOf = fn(&ActualLrp) -> ColumnValue;
 
 /// Collects the columns of a row that differ from those stored.
 struct ChangedColumns<'a> {
@@ -341,27 +340,21 @@ impl<'a> ChangedColumns<'a> {
     }
 
     fn numbers(&mut self) {
-        let numbers: [(&'static str, NumberOf); 5] = [
-            ("instance_index", |row| row.index.into()),
-            ("since", |row| row.since_ns),
-            ("modification_tag_index", |row| row.tag.index.into()),
-            ("crash_count", |row| row.crash_count.into()),
-            ("presence", |row| row.presence.into()),
+        let numbers: [(&'static str, ValueOf); 7] = [
+            ("instance_index", |row| number(row.index)),
+            ("since", |row| number(row.since_ns)),
+            ("modification_tag_index", |row| number(row.tag.index)),
+            ("crash_count", |row| number(row.crash_count)),
+            ("presence", |row| number(row.presence)),
+            ("routable", |row| ColumnValue::Flag(row.routable)),
+            ("definition_uncertain", |row| {
+                ColumnValue::Flag(row.definition_uncertain)
+            }),
         ];
         for (column, value) in numbers {
             let now = value(self.now);
             if self.before.is_none_or(|before| value(before) != now) {
-                self.values.push((column, number(now)));
-            }
-        }
-        let flags: [(&'static str, FlagOf); 2] = [
-            ("routable", |row| row.routable),
-            ("definition_uncertain", |row| row.definition_uncertain),
-        ];
-        for (column, flag) in flags {
-            let now = flag(self.now);
-            if self.before.is_none_or(|before| flag(before) != now) {
-                self.values.push((column, ColumnValue::Flag(now)));
+                self.values.push((column, now));
             }
         }
     }

@@ -61,10 +61,7 @@ pub(super) fn to_stored(
         return Ok((after, residue));
     }
     let fields = rejected.into_iter().collect::<Vec<_>>().join(", ");
-    Err(StoreError::NotHeld {
-        fields,
-        version: lenses.version,
-    })
+    Err(lenses.not_held(fields))
 }
 
 /// Whether two values have the same meaning: readers do not distinguish NULL, empty text, and empty
@@ -82,14 +79,8 @@ impl Lenses {
     /// The error for a changed unit that cannot be written.
     pub(super) fn not_written(&self, fault: RowsError) -> StoreError {
         match fault {
-            RowsError::TooLong { table, column } => StoreError::NotHeld {
-                fields: format!("{table}.{column}"),
-                version: self.version,
-            },
-            RowsError::Lens(fault) if self.is_pinned => StoreError::NotHeld {
-                fields: fault.to_string(),
-                version: self.version,
-            },
+            RowsError::TooLong { table, column } => self.not_held(format!("{table}.{column}")),
+            RowsError::Lens(fault) if self.is_pinned => self.not_held(fault.to_string()),
             fault => failed("write a record through the lens")(fault),
         }
     }

@@ -134,15 +134,8 @@ impl Lenses {
         // The database compares keys itself: its collation need not compare their bytes.
         let rest = filter.but_in_sql(projection.table.key, session.tx.dialect());
         loop {
-            let found = keys::next(
-                self,
-                &mut session.tx,
-                projection.table,
-                filter,
-                &range,
-                UNITS,
-            )
-            .await?;
+            let tx = &mut session.tx;
+            let found = keys::next(self, tx, projection.table, filter, &range, UNITS).await?;
             let is_last = found.len() < UNITS as usize;
             range.after = found.last().map(|(key, _)| key.clone());
             let found = found
@@ -164,14 +157,9 @@ impl Lenses {
         projection: &Projection<T>,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
-        let found = self
-            .records_of(
-                session,
-                projection,
-                &Filter::everything(),
-                vec![UnitKey::text(key)],
-            )
-            .await?;
+        let unit = vec![UnitKey::text(key)];
+        let all = Filter::everything();
+        let found = self.records_of(session, projection, &all, unit).await?;
         found.into_iter().next().transpose()
     }
 

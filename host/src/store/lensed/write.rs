@@ -81,15 +81,9 @@ impl LoadedUnits {
         projection: &Projection<T>,
         key: &[u8],
     ) -> Result<Option<T>, StoreError> {
-        let table = projection.table;
-        let rows = self
-            .unit(lenses, session, table, key)
-            .await?
-            .rows(table, key)?;
-        let mut rows = NativeRow::all(lenses.table(table.name), rows);
-        rows.next()
-            .map(|row| projection.record(&row, session.store.keyring()))
-            .transpose()
+        let all = Filter::everything();
+        let found = self.rows(lenses, session, projection, key, &all).await?;
+        found.into_iter().next().transpose()
     }
 
     pub(in crate::store) async fn rows<T>(
@@ -101,10 +95,8 @@ impl LoadedUnits {
         filter: &Filter,
     ) -> Result<Vec<Result<T, StoreError>>, StoreError> {
         let table = projection.table;
-        let rows = self
-            .unit(lenses, session, table, key)
-            .await?
-            .rows(table, key)?;
+        let unit = self.unit(lenses, session, table, key).await?;
+        let rows = unit.rows_mut(table, key)?;
         let matching =
             NativeRow::all(lenses.table(table.name), rows).filter(|row| filter.holds(row));
         Ok(matching
@@ -120,10 +112,8 @@ impl LoadedUnits {
         key: &[u8],
         columns: &[&'static str],
     ) -> Result<u64, StoreError> {
-        let rows = self
-            .unit(lenses, session, table, key)
-            .await?
-            .rows(table, key)?;
+        let unit = self.unit(lenses, session, table, key).await?;
+        let rows = unit.rows_mut(table, key)?;
         let declared = lenses.table(table.name);
         let length = |(column, row): (&&str, usize)| match rows.value(declared, column, row) {
             Some(Value::Text(text)) => text.len() as u64,
@@ -356,10 +346,6 @@ impl LoadedUnit {
             changed: false,
             had_residue,
         })
-    }
-
-    fn rows(&mut self, table: EntityTable, key: &[u8]) -> Result<&TableRows, StoreError> {
-        self.rows_mut(table, key).map(|rows| &*rows)
     }
 
     fn rows_mut(&mut self, table: EntityTable, key: &[u8]) -> Result<&mut TableRows, StoreError> {
