@@ -116,11 +116,7 @@ async fn auctioneer_requests_have_the_expected_bodies() {
         definition,
         ..Task::default()
     };
-    clients
-        .auctioneer
-        .request_tasks(&[task], &TraceId::NONE)
-        .await
-        .unwrap();
+    clients.auctioneer.request_tasks(&[task]).await.unwrap();
     let lrps = json!([{
         "process_guid": "guid", "domain": "domain", "indices": [0, 2], "PlacementTags": ["gpu"],
         "VolumeDrivers": ["nfs", "nfs"], "RootFs": "preloaded:cflinuxfs4", "MemoryMB": 256, "DiskMB": 1024,

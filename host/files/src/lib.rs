@@ -178,16 +178,11 @@ pub fn make_private(path: &Path) {
 ///
 /// # Errors
 /// The file cannot be written; the old one is unchanged.
-pub fn replace_private(
-    path: &Path,
-    bytes: &[u8],
-    unfinished: &str,
-    before: impl FnOnce(),
-) -> io::Result<()> {
+pub fn replace_private(path: &Path, bytes: &[u8], before: impl FnOnce()) -> io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     // Created with a name of its own and for this user alone.
     let mut file = tempfile::Builder::new()
-        .suffix(unfinished)
+        .suffix(".unfinished")
         .tempfile_in(folder)?;
     file.write_all(bytes)?;
     file.as_file().sync_all()?;
@@ -245,7 +240,7 @@ mod tests {
         let [other, path] = ["other", "file"].map(|name| folder.path().join(name));
         std::fs::write(&other, "other").unwrap();
         std::os::unix::fs::symlink(&other, &path).unwrap();
-        replace_private(&path, b"new", ".unfinished", || {
+        replace_private(&path, b"new", || {
             assert_eq!(std::fs::read(&path).unwrap(), b"other")
         })
         .unwrap();

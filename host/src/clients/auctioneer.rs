@@ -103,27 +103,18 @@ impl Auctioneer {
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
         let starts: Vec<_> = starts.iter().map(lrp_json).collect();
-        self.request(
-            "have the auctioneer place instances",
-            "lrps",
-            &starts,
-            trace_id,
-        )
-        .await
+        let what = "have the auctioneer place instances";
+        self.request(what, "lrps", &starts, trace_id).await
     }
 
     /// Requests the auction of tasks, all in one request.
     ///
     /// # Errors
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
-    pub async fn request_tasks(
-        &self,
-        tasks: &[Task],
-        trace_id: &TraceId,
-    ) -> Result<(), ClientError> {
+    pub async fn request_tasks(&self, tasks: &[Task]) -> Result<(), ClientError> {
+        let what = "have the auctioneer place tasks";
         let tasks: Vec<_> = tasks.iter().map(task_json).collect();
-        self.request("have the auctioneer place tasks", "tasks", &tasks, trace_id)
-            .await
+        self.request(what, "tasks", &tasks, &TraceId::NONE).await
     }
 
     async fn request(

@@ -97,25 +97,27 @@ impl Reps {
         let Some(connections) = &self.0 else {
             return Ok(());
         };
-        let mut answer = connections
-            .put("v2", cell, key, instance, update, trace_id)
-            .await;
-        if is_not_found(&answer) && update.internal_routes.is_some() {
-            // An older rep, which supports routes only. One that does not support them either has
-            // nothing to update.
-            let routes = InstanceUpdate {
-                internal_routes: update.internal_routes.clone(),
-                metric_tags: None,
-            };
-            answer = connections
-                .put("v1", cell, key, instance, &routes, trace_id)
-                .await;
+        let what = "have a cell update an instance";
+        let process_guid = text(&key.process_guid);
+        let instance_guid = text(&instance.instance_guid);
+        let routes = InstanceUpdate {
+            internal_routes: update.internal_routes.clone(),
+            metric_tags: None,
+        };
+        // An older rep supports routes only. One that does not support them either has nothing to
+        // update.
+        let older = Some(&routes).filter(|routes| routes.internal_routes.is_some());
+        for (version, update) in [("v2", Some(update)), ("v1", older)] {
+            let Some(update) = update else { break };
+            let path = [version, "lrps", &process_guid, "instances", &instance_guid];
+            let body = update_json(key, instance, update).to_string().into_bytes();
+            let sent = connections.send(what, Method::PUT, cell, &path, body, trace_id);
+            match sent.await {
+                Err(ClientError::Status { status, .. }) if status == NOT_FOUND => {}
+                answer => return answer,
+            }
         }
-        if is_not_found(&answer) {
-            Ok(())
-        } else {
-            answer
-        }
+        Ok(())
     }
 
     /// Has a cell cancel a task.
@@ -187,35 +189,6 @@ impl RepConnections {
         };
         self.pool.send_for_acceptance(&outgoing).await
     }
-
-    /// Sends an update of an instance to this version of the rep's API.
-    async fn put(
-        &self,
-        version: &str,
-        cell: &CellPresence,
-        key: &LrpKey,
-        instance: &InstanceKey,
-        update: &InstanceUpdate,
-        trace_id: &TraceId,
-    ) -> Result<(), ClientError> {
-        let what = "have a cell update an instance";
-        let process_guid = text(&key.process_guid);
-        let instance_guid = text(&instance.instance_guid);
-        let path = [version, "lrps", &process_guid, "instances", &instance_guid];
-        let body = update_json(key, instance, update).to_string().into_bytes();
-        self.send(what, Method::PUT, cell, &path, body, trace_id)
-            .await
-    }
-}
-
-fn is_not_found(answer: &Result<(), ClientError>) -> bool {
-    matches!(
-        answer,
-        Err(ClientError::Status {
-            status: NOT_FOUND,
-            ..
-        })
-    )
 }
 
 fn update_json(key: &LrpKey, instance: &InstanceKey, update: &InstanceUpdate) -> Value {

@@ -43,13 +43,10 @@ pub async fn claim(
     index: i32,
     instance: &InstanceKey,
 ) -> Result<(), DomainError> {
-    change_slot(
-        service,
-        (process_guid, index),
-        Cause::Other,
-        &TraceId::NONE,
-        |slot, now_ns| slot.claim(instance, now_ns),
-    )
+    let slot = (process_guid, index);
+    change_slot(service, slot, &TraceId::NONE, |slot, now_ns| {
+        slot.claim(instance, now_ns)
+    })
     .await
 }
 
@@ -146,13 +143,9 @@ pub async fn crash(
 /// The instance is missing, or its state does not allow it; errors of the store.
 pub async fn fail(service: &Service, key: &LrpKey, reason: &[u8]) -> Result<(), DomainError> {
     let slot = (&key.process_guid[..], key.index);
-    change_slot(
-        service,
-        slot,
-        Cause::Other,
-        &TraceId::NONE,
-        |slot, now_ns| slot.fail(reason, now_ns),
-    )
+    change_slot(service, slot, &TraceId::NONE, |slot, now_ns| {
+        slot.fail(reason, now_ns)
+    })
     .await
 }
 

@@ -98,14 +98,8 @@ async fn evacuate_slot<T: Send>(
     key: &LrpKey,
     step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
 ) -> Result<T, DomainError> {
-    change_slot(
-        service,
-        (&key.process_guid, key.index),
-        Cause::Other,
-        &TraceId::NONE,
-        step,
-    )
-    .await
+    let slot = (&key.process_guid[..], key.index);
+    change_slot(service, slot, &TraceId::NONE, step).await
 }
 
 /// Locks the desired LRP before its instances, as every other call does.

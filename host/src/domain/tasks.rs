@@ -60,12 +60,7 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
             after: Some(Box::new(task.clone())),
         });
     }
-    if let Err(fault) = service
-        .clients()
-        .auctioneer
-        .request_tasks(&[task], &TraceId::NONE)
-        .await
-    {
+    if let Err(fault) = service.clients().auctioneer.request_tasks(&[task]).await {
         tracing::warn!(reason = %with_causes(&fault), "a task was not auctioned; convergence retries");
     }
     Ok(())

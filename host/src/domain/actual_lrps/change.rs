@@ -24,13 +24,12 @@ pub(in crate::domain) struct ChangedSlot {
 pub(in crate::domain) async fn change_slot<T: Send>(
     service: &Service,
     slot: (&[u8], i32),
-    cause: Cause,
     trace_id: &TraceId,
     step: impl Fn(&mut Slot, i64) -> Result<T, SlotError> + Sync,
 ) -> Result<T, DomainError> {
     let lock = service.lock_key(slot.0).await?;
     let (changed, outcome) = change_locked(service, slot, step).await?;
-    announce(service, changed, cause, trace_id);
+    announce(service, changed, Cause::Other, trace_id);
     drop(lock);
     Ok(outcome)
 }

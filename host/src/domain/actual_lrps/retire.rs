@@ -61,11 +61,7 @@ async fn attempt(
     announced: &mut Option<ActualLrp>,
 ) -> Result<Attempt, DomainError> {
     let slot = (&key.process_guid[..], key.index);
-    let row = match change_slot(service, slot, Cause::Other, trace_id, |slot, _| {
-        slot.retire()
-    })
-    .await?
-    {
+    let row = match change_slot(service, slot, trace_id, |slot, _| slot.retire()).await? {
         Retired::Removed => return Ok(Attempt::Done(Retirement::Removed)),
         Retired::HasContainer(row) => *row,
     };
@@ -135,7 +131,7 @@ async fn stop_once(
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
     let Some(cell) = service.clients().cells.find(&row.cell_id).await? else {
-        change_slot(service, slot, Cause::Other, trace_id, |slot, _| {
+        change_slot(service, slot, trace_id, |slot, _| {
             slot.remove(Some(&instance))
         })
         .await?;

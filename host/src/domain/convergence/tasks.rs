@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bbs_model::cell::CellSet;
 use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
-use bbs_model::{Text, TraceId};
+use bbs_model::Text;
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
@@ -33,11 +33,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
     counts.kicked += waiting.len() as u64;
     // Also after an error, as of LRPs: every page is due for an auction.
     if !waiting.is_empty()
-        && let Err(fault) = service
-            .clients()
-            .auctioneer
-            .request_tasks(&waiting, &TraceId::NONE)
-            .await
+        && let Err(fault) = service.clients().auctioneer.request_tasks(&waiting).await
     {
         tracing::warn!(tasks = waiting.len(), reason = %with_causes(&fault), "tasks were not auctioned; the next run retries");
     }

@@ -59,7 +59,7 @@ impl EditedFile {
         let folder = bbs_files::private_temporary_folder()
             .context("no private folder for the editor can be made")?;
         let path = folder.path().join("unit.json");
-        bbs_files::replace_private(&path, content.as_bytes(), ".unfinished", || ())
+        bbs_files::replace_private(&path, content.as_bytes(), || ())
             .with_context(|| format!("{} cannot be written", path.display()))?;
         Ok(Self {
             editor,

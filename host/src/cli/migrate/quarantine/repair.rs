@@ -275,8 +275,7 @@ fn write_private(path: &Path, content: &[u8], replace: bool) -> anyhow::Result<(
     let path = std::path::absolute(path).context("the current folder is gone")?;
     let failed = || format!("{} cannot be written", path.display());
     if replace {
-        return bbs_files::replace_private(&path, content, ".unfinished", || ())
-            .with_context(failed);
+        return bbs_files::replace_private(&path, content, || ()).with_context(failed);
     }
     let mut file = match bbs_files::private()
         .write(true)
