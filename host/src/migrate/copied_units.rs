@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bbs_database::{SqlError, StatementResult, Transaction, bulk};
-use bbs_units::{ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
+use bbs_units::{RowLock, RowsError, UnitKey, WantedColumns, residue};
 use sea_query::{Alias, Cond, Query};
 use tokio::task::spawn_blocking;
 
@@ -37,7 +37,7 @@ impl CopiedUnits<ReadBatch> {
         group: usize,
         listed: &[UnitKey],
     ) -> Result<Option<Self>, MigrateError> {
-        let loaded = bbs_units::load(
+        let loaded = bbs_units::load_within(
             tx,
             &job.originals,
             &job.wanted[group],
@@ -189,15 +189,7 @@ async fn remove(
         .map(|(column, _)| column.name.clone())
         .collect();
     let wanted = WantedColumns::from([(name.clone(), columns)]);
-    let mut stored = bbs_units::load(
-        tx,
-        &job.copies,
-        &wanted,
-        keys,
-        RowLock::None,
-        ByteLimits::NONE,
-    )
-    .await?;
+    let mut stored = bbs_units::load(tx, &job.copies, &wanted, keys, RowLock::None).await?;
     let stored = stored.tables.remove(name).expect("it was loaded");
     let count = stored.count() as u64;
     if count == 0 {

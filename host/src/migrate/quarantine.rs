@@ -27,7 +27,7 @@ use bbs_files::digest::digest_of;
 use bbs_lens::LensError;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::Table;
-use bbs_units::{ByteLimits, RowLock, RowsError, TableRows, UnitBatch, UnitKey};
+use bbs_units::{RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
@@ -40,7 +40,7 @@ use crate::lock::fence::Fence;
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
-use put::{put, put_content};
+use put::put;
 pub use put_back::{Fate, retry};
 pub(super) use put_back::{give_back, groups_of, with};
 use reason::reason_of_error;
@@ -185,7 +185,8 @@ pub(super) async fn store(
                 source: Box::new(kept),
             });
         }
-        put(tx, &work.keyring, &work.lens.source, &entry, key, &unit).await?;
+        let content = unit::encode(&unit, &work.lens.source, &work.keyring);
+        put(tx, &work.keyring, &entry, key, &content).await?;
         if let Some(left_out) = work.quarantine_lines.admit() {
             tracing::warn!(
                 unit = entry.unit,
@@ -212,9 +213,7 @@ async fn whole_unit(
 ) -> Result<UnitBatch, MigrateError> {
     let wanted = bbs_units::whole(work.sources(group));
     let key = std::slice::from_ref(key);
-    let lock = RowLock::None;
-    let limits = ByteLimits::NONE;
-    Ok(bbs_units::load(tx, &work.originals, &wanted, key, lock, limits).await?)
+    Ok(bbs_units::load(tx, &work.originals, &wanted, key, RowLock::None).await?)
 }
 
 /// A pending entry that has no row.

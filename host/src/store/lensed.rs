@@ -24,8 +24,7 @@ use bbs_lens::layout::schema::{Layout, Table};
 use bbs_lens::transform::Transform;
 use bbs_lens::{Arguments, ComposeError, Lens, Provenance, Residue, ResidueEntry};
 use bbs_units::{
-    ByteLimits, Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey,
-    WantedColumns, residue,
+    Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey, WantedColumns, residue,
 };
 
 use super::{NATIVE, StoreError, TABLES};
@@ -194,15 +193,7 @@ impl Lenses {
         columns: Option<(&str, &[&'static str])>,
     ) -> Result<NativeUnits, RowsError> {
         let wanted = self.wanted(group, columns);
-        let stored = bbs_units::load(
-            tx,
-            &self.place,
-            &wanted,
-            &units,
-            RowLock::None,
-            ByteLimits::NONE,
-        )
-        .await?;
+        let stored = bbs_units::load(tx, &self.place, &wanted, &units, RowLock::None).await?;
         let residue_before = self.load_residue(tx, keyring, group, &stored).await?;
         self.transform_loaded(keyring, group, stored, residue_before)
             .await

@@ -42,7 +42,7 @@ pub use key::{
     KeyColumn, UnitKey, collation_class, is_one_of, is_unit, key_columns, operand, unit_column,
     unit_key, within,
 };
-pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range};
+pub use load::{ByteLimits, KeyRange, RowLock, WantedColumns, load, load_range, load_within};
 pub use paging::{Bounds, Measure, UnitPage, UnitSource, next_units, select_units, text_length};
 pub use storable::{Unstorable, flaws, refused_residue, refused_row};
 pub use transform::{Passage, Transformed, halves, whole};

@@ -159,13 +159,27 @@ pub enum RowLock {
     Exclusive,
 }
 
+/// Loads listed units as [`load_within`] does, whatever their size.
+///
+/// # Errors
+/// The database fails.
+pub async fn load(
+    tx: &mut Transaction,
+    place: &Place,
+    wanted: &WantedColumns,
+    units: &[UnitKey],
+    lock: RowLock,
+) -> Result<UnitBatch, RowsError> {
+    load_within(tx, place, wanted, units, lock, ByteLimits::NONE).await
+}
+
 /// Loads listed units over the wanted tables, in the order given and then of the primary key. The
 /// units are distinct for the database. A unit is whatever the database finds under its key, which
 /// its rows may spell in another case (MySQL's collations): it has the key of its rows.
 ///
 /// # Errors
 /// A unit is above its limit, or several are above that of a batch, or the database fails.
-pub async fn load(
+pub async fn load_within(
     tx: &mut Transaction,
     place: &Place,
     wanted: &WantedColumns,

@@ -5,7 +5,7 @@ use bbs_database::Transaction;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_units::UnitKey;
 
-use super::{QuarantineEntry, put_content};
+use super::{QuarantineEntry, put};
 use crate::migrate::{Context, MigrateError};
 
 /// What an entry has instead of a table if its record is of another store.
@@ -39,7 +39,7 @@ pub async fn keep_foreign(
         ..QuarantineEntry::without_a_module(&unit, FOREIGN, to, &reason, context.now_ns)
     };
     let key = UnitKey::text(foreign.process_guid.unwrap_or(foreign.key));
-    put_content(tx, &context.keyring, &entry, &key, foreign.content).await
+    put(tx, &context.keyring, &entry, &key, foreign.content).await
 }
 
 /// A text with its NUL characters escaped. PostgreSQL has none in texts, and a statement with one

@@ -3,40 +3,22 @@
 use bbs_database::{StatementResult, Transaction, refused_characters, signed, upsert};
 use bbs_encryption::Keyring;
 use bbs_files::digest::digest_of;
-use bbs_lens::layout::schema::{Layout, Sealing};
-use bbs_units::{UnitBatch, UnitKey};
+use bbs_lens::layout::schema::Sealing;
+use bbs_units::UnitKey;
 use sea_query::Query;
 
 use super::reason::ascii;
-use super::{FOREIGN, QUARANTINE, QUARANTINE_PART, QuarantineEntry, of, unit};
+use super::{FOREIGN, QUARANTINE, QUARANTINE_PART, QuarantineEntry, of};
 use crate::migrate::MigrateError;
 
 /// The longest part of a unit's content that is sealed and stored as one text: servers limit the
 /// size of a statement (16 MiB by default on MariaDB), not that of a unit.
 const PART_BYTES: usize = 1 << 20;
 
-/// Stores a unit with its entry, in the place of an earlier one.
+/// Stores an entry with its content, in the place of an earlier one. Where the database has no
+/// characters of its texts, these are escaped: the reason of a module, and the key of a record of
+/// another store.
 pub(super) async fn put(
-    tx: &mut Transaction,
-    keyring: &Keyring,
-    layout: &Layout,
-    entry: &QuarantineEntry,
-    key: &UnitKey,
-    unit: &UnitBatch,
-) -> Result<(), MigrateError> {
-    put_content(
-        tx,
-        keyring,
-        entry,
-        key,
-        &unit::encode(unit, layout, keyring),
-    )
-    .await
-}
-
-/// Stores an entry. Where the database has no characters of its texts, these are escaped: the reason
-/// of a module, and the key of a record of another store.
-pub(super) async fn put_content(
     tx: &mut Transaction,
     keyring: &Keyring,
     entry: &QuarantineEntry,

@@ -162,7 +162,8 @@ pub async fn import(
             rows: corrected.tables.iter().map(count).collect(),
             ..entry.clone()
         };
-        put(tx, keyring, &layout, &entry, &key, &corrected).await?;
+        let content = unit::encode(&corrected, &layout, keyring);
+        put(tx, keyring, &entry, &key, &content).await?;
         imported.push(entry);
     }
     settled.end(mode).await?;

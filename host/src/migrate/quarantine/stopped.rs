@@ -8,7 +8,7 @@ use bbs_units::UnitKey;
 use bbs_work::causes::with_causes;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
-use super::{QUARANTINE, deleted, entry, is_present, pending, put, whole_unit};
+use super::{QUARANTINE, deleted, entry, is_present, pending, put, unit, whole_unit};
 use crate::lock::fence::Fence;
 use crate::migrate::{Context, Job, MigrateError};
 
@@ -67,7 +67,8 @@ async fn store(
         return Ok(false);
     }
     let unit = whole_unit(&mut tx, job, group, key).await?;
-    put(&mut tx, &job.keyring, &job.lens.source, &entry, key, &unit).await?;
+    let content = unit::encode(&unit, &job.lens.source, &job.keyring);
+    put(&mut tx, &job.keyring, &entry, key, &content).await?;
     tx.commit().await.about(QUARANTINE)?;
     Ok(true)
 }

@@ -7,11 +7,11 @@ use bbs_database::{StatementResult, Transaction};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Table;
 use bbs_lens::layout::values::Value;
-use bbs_units::{ByteLimits, Place, RowLock, TableRows, UnitKey};
+use bbs_units::{Place, RowLock, TableRows, UnitKey};
 use futures_util::future::BoxFuture;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
-use super::{FOREIGN, QUARANTINE, QuarantineEntry, is_present, key_at, put};
+use super::{FOREIGN, QUARANTINE, QuarantineEntry, is_present, key_at, put, unit};
 use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::{Context, MigrateError};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
@@ -50,15 +50,7 @@ impl ServingQuarantine {
         let key = UnitKey::text(row.unit);
         let wanted = bbs_units::whole([table]);
         let units = std::slice::from_ref(&key);
-        let mut unit = bbs_units::load(
-            tx,
-            &place,
-            &wanted,
-            units,
-            RowLock::Exclusive,
-            ByteLimits::NONE,
-        )
-        .await?;
+        let mut unit = bbs_units::load(tx, &place, &wanted, units, RowLock::Exclusive).await?;
         let rows = unit
             .tables
             .get_mut(row.table)
@@ -93,15 +85,9 @@ impl ServingQuarantine {
             }
             entry.unit = format!("{name} ({number})");
         }
-        put(
-            tx,
-            &self.context.keyring,
-            &place.layout,
-            &entry,
-            &key,
-            &unit,
-        )
-        .await
+        let keyring = &self.context.keyring;
+        let content = unit::encode(&unit, &place.layout, keyring);
+        put(tx, keyring, &entry, &key, &content).await
     }
 
     async fn units_since(

@@ -9,9 +9,7 @@ use bbs_encryption::Keyring;
 use bbs_lens::ResidueEntry;
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
-use bbs_units::{
-    ByteLimits, OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue,
-};
+use bbs_units::{OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
 
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
@@ -318,15 +316,8 @@ impl LoadedUnit {
         let keyring = store.keyring();
         let units = [UnitKey::text(key)];
         let wanted = lenses.wanted(group, None);
-        let stored = bbs_units::load(
-            tx,
-            &lenses.place,
-            &wanted,
-            &units,
-            RowLock::Exclusive,
-            ByteLimits::NONE,
-        )
-        .await?;
+        let lock = RowLock::Exclusive;
+        let stored = bbs_units::load(tx, &lenses.place, &wanted, &units, lock).await?;
         let residue_before = lenses.load_residue(tx, keyring, group, &stored).await?;
         let had_residue = !residue_before.is_empty();
         let mut native = lenses

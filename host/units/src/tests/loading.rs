@@ -240,16 +240,9 @@ async fn listed_units_have_their_rows_in_the_order_of_the_list() {
     let mut tx = database.read().await.unwrap();
     let columns = wanted(&[("apps", &["app"]), ("instances", &["app", "number"])]);
     let listed = units(["c", "unknown", "a", "e"]);
-    let batch = load(
-        &mut tx,
-        &place(),
-        &columns,
-        &listed,
-        RowLock::None,
-        ByteLimits::NONE,
-    )
-    .await
-    .unwrap();
+    let batch = load(&mut tx, &place(), &columns, &listed, RowLock::None)
+        .await
+        .unwrap();
     assert_eq!(batch.units, listed);
     assert_eq!(batch.tables["apps"].unit_offsets, [0, 1, 1, 2, 2]);
     assert_eq!(values(&batch.tables["apps"], "apps", "app"), ["c", "a"]);
@@ -264,7 +257,6 @@ async fn listed_units_have_their_rows_in_the_order_of_the_list() {
         &columns,
         &units(["d"]),
         RowLock::Exclusive,
-        ByteLimits::NONE,
     )
     .await
     .unwrap();
@@ -272,16 +264,9 @@ async fn listed_units_have_their_rows_in_the_order_of_the_list() {
         (one.units, one.tables["instances"].count()),
         (units(["d"]), 0)
     );
-    let none = load(
-        &mut tx,
-        &place(),
-        &columns,
-        &units(["A"]),
-        RowLock::None,
-        ByteLimits::NONE,
-    )
-    .await
-    .unwrap();
+    let none = load(&mut tx, &place(), &columns, &units(["A"]), RowLock::None)
+        .await
+        .unwrap();
     assert_eq!(
         (none.units.clone(), none.rows()),
         (units(["A"]), 0),
@@ -298,7 +283,7 @@ async fn listed_unit_above_its_limit_is_refused() {
         unit: 9,
         ..ByteLimits::NONE
     };
-    let error = load(
+    let error = load_within(
         &mut tx,
         &place(),
         &columns,
@@ -329,7 +314,7 @@ async fn several_listed_units_above_the_limit_of_a_batch_are_refused_together() 
         (units(["c", "d"]), true),
         (units(["b", "c", "d"]), true),
     ] {
-        let loaded = load(&mut tx, &place(), &columns, &listed, RowLock::None, limits).await;
+        let loaded = load_within(&mut tx, &place(), &columns, &listed, RowLock::None, limits).await;
         let refused = loaded.is_err_and(|fault| fault.is_of_several_units());
         assert_eq!(refused, is_refused, "{listed:?}");
     }
@@ -411,16 +396,9 @@ async fn unit_of_a_table_without_partition_key_is_one_row() {
     );
     let listed: Vec<_> = bounds.units.into_iter().chain(rest.units).collect();
     let columns = wanted(&[("pairs", &["number"])]);
-    let batch = load(
-        &mut tx,
-        &place(),
-        &columns,
-        &listed[1..],
-        RowLock::None,
-        ByteLimits::NONE,
-    )
-    .await
-    .unwrap();
+    let batch = load(&mut tx, &place(), &columns, &listed[1..], RowLock::None)
+        .await
+        .unwrap();
     assert_eq!(
         values(&batch.tables["pairs"], "pairs", "number"),
         ["2", "1"]

@@ -105,16 +105,9 @@ async fn row_is_found_by_a_key_of_text_and_number() {
     let (_folder, database) = database(&[], &[("a", 1), ("a", 2)], &[]).await;
     let mut tx = database.write().await.unwrap();
     let columns = whole([&layout().tables["instances"]]);
-    let before = load(
-        &mut tx,
-        &place(),
-        &columns,
-        &units(["a"]),
-        RowLock::None,
-        ByteLimits::NONE,
-    )
-    .await
-    .unwrap();
+    let before = load(&mut tx, &place(), &columns, &units(["a"]), RowLock::None)
+        .await
+        .unwrap();
     let mut after = before.clone();
     let rows = after.tables.get_mut("instances").unwrap();
     rows.retain(&layout().tables["instances"], |row| row == 1);
