@@ -43,17 +43,6 @@ struct SourceEntry {
     folder: PathBuf,
 }
 
-#[derive(Debug, Deserialize)]
-struct CargoManifest {
-    package: Option<Package>,
-    workspace: Option<Table>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Package {
-    name: Option<String>,
-}
-
 /// Returns the crates that a list (such as `migrations-wasm/catalog.toml`) names, in its order.
 ///
 /// # Errors
@@ -98,11 +87,16 @@ pub(super) fn find_list() -> Result<PathBuf, SourceError> {
 
 pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
     let path = crate_folder.join("Cargo.toml");
-    let manifest: CargoManifest = read(&path)?;
-    manifest
-        .package
-        .and_then(|package| package.name)
-        .ok_or(SourceError::NoPackage { path })
+    package_name_in(&path, &read(&path)?)
+}
+
+fn package_name_in(path: &Path, manifest: &Table) -> Result<String, SourceError> {
+    let package = manifest.get("package");
+    let name = package.and_then(|package| package.get("name")?.as_str());
+    name.map(str::to_owned)
+        .ok_or_else(|| SourceError::NoPackage {
+            path: path.to_owned(),
+        })
 }
 
 /// The folder of the workspace that a crate belongs to; the crate's own folder if it belongs to
@@ -111,7 +105,7 @@ pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> 
     let crate_folder = canonical(crate_folder)?;
     for folder in crate_folder.ancestors() {
         let path = folder.join("Cargo.toml");
-        if path.exists() && read::<CargoManifest>(&path)?.workspace.is_some() {
+        if path.exists() && read::<Table>(&path)?.contains_key("workspace") {
             return Ok(folder.to_owned());
         }
     }
@@ -137,9 +131,10 @@ pub(super) fn packages_outside(
         if !seen.insert(folder.clone()) || !path.exists() {
             continue;
         }
-        unvisited.extend(path_dependencies(&folder, &read(&path)?)?);
+        let manifest: Table = read(&path)?;
+        unvisited.extend(path_dependencies(&folder, &manifest)?);
         if !folder.starts_with(workspace) {
-            outside.insert(folder.clone(), package_name(&folder)?);
+            outside.insert(folder, package_name_in(&path, &manifest)?);
         }
     }
     Ok(outside)
