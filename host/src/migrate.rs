@@ -337,7 +337,7 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
         )
         .await?;
         // At a reload this host has its token, too, and would resume what is left of its copies.
-        state::forbid_resumption(&mut tx, underway).await?;
+        state::write_phase(&mut tx, underway, Phase::Begun).await?;
         tx.commit().await.about(own_tables::RUN)?;
     }
     cut_over::clean_up_or_postpone(context, fence).await

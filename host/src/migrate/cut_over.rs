@@ -398,14 +398,7 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
         patiently(context, || quarantine::settle(fence, &kept)).await?;
     }
     let mut tx = fence.begin().await?;
-    state::write_underway(
-        &mut tx,
-        &Underway {
-            phase: Phase::CleaningUp,
-            ..underway
-        },
-    )
-    .await?;
+    state::write_phase(&mut tx, underway, Phase::CleaningUp).await?;
     Ok(tx.commit().await.about("bbs_migration")?)
 }
 

@@ -38,7 +38,8 @@ pub(super) async fn check(
     Ok(())
 }
 
-async fn is_empty(tx: &mut Transaction, table: &str) -> Result<(), MigrateError> {
+/// Refuses a table that has rows.
+pub(super) async fn is_empty(tx: &mut Transaction, table: &str) -> Result<(), MigrateError> {
     match state::count(tx, table).await? {
         0 => Ok(()),
         _ => Err(MigrateError::TableInTheWay {

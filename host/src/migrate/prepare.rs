@@ -39,7 +39,7 @@ pub(super) async fn begin(
     });
     // A migration whose version is durable stays finished, whatever it has not removed yet.
     if let Some(found) = found.filter(|found| !is_resumed && !found.phase.has_arrived()) {
-        state::forbid_resumption(&mut tx, found).await?;
+        state::write_phase(&mut tx, found, Phase::Begun).await?;
     }
     tx.commit().await.about("bbs_migration")?;
     if !is_resumed {
@@ -166,11 +166,7 @@ async fn make_way(tx: &mut Transaction, table: &str) -> Result<Option<String>, M
     if !state::exists(tx, table).await? {
         return Ok(None);
     }
-    if state::count(tx, table).await? > 0 {
-        return Err(MigrateError::TableInTheWay {
-            table: table.to_owned(),
-        });
-    }
+    fresh::is_empty(tx, table).await?;
     Ok(Some(schema::drop_table(tx.dialect(), table)))
 }
 

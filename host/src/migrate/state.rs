@@ -279,17 +279,14 @@ pub(super) async fn write_underway(
     Ok(())
 }
 
-/// Records of an unfinished migration that its copies are not resumed, before the first of them is
-/// dropped.
-pub(super) async fn forbid_resumption(
+/// Records another phase of an unfinished migration. With [`Phase::Begun`] its copies are not
+/// resumed; to be recorded before the first of them is dropped.
+pub(super) async fn write_phase(
     tx: &mut Transaction,
     found: Underway,
+    phase: Phase,
 ) -> Result<(), MigrateError> {
-    let begun = Underway {
-        phase: Phase::Begun,
-        ..found
-    };
-    write_underway(tx, &begun).await
+    write_underway(tx, &Underway { phase, ..found }).await
 }
 
 /// Removes the record of the unfinished migration and its position.
@@ -368,30 +365,19 @@ pub(super) async fn write_side_tables(
 /// Drops every table that the unfinished migration created beside the real ones.
 pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let leftovers = leftovers(&mut reader).await?;
+    let mut statements = Vec::new();
+    // The database is shared, so a table that only has a similar name is left alone.
+    for name in side_tables(&mut reader).await? {
+        if exists(&mut reader, &name).await? {
+            statements.push([schema::drop_table(reader.dialect(), &name)]);
+        }
+    }
     drop(reader);
-    for table in leftovers {
-        change_schema(
-            context,
-            fence,
-            &[schema::drop_table(context.database.dialect(), &table)],
-        )
-        .await?;
+    for statement in statements {
+        change_schema(context, fence, &statement).await?;
         fault::point(fault::BETWEEN_CLEAN_UPS);
     }
     Ok(())
-}
-
-/// The recorded side tables that exist. The database is shared, so a table that only has a similar
-/// name is left alone.
-async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
-    let mut found = Vec::new();
-    for name in side_tables(tx).await? {
-        if exists(tx, &name).await? {
-            found.push(name);
-        }
-    }
-    Ok(found)
 }
 
 /// The side tables that are recorded, in the order of their names.

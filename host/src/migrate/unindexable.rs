@@ -69,12 +69,11 @@ async fn find(
     plan: &TablePlan,
 ) -> Result<Vec<RefusedUnit>, MigrateError> {
     let staged = plan.staged(job.to);
+    let what = format!("the indexes of {}", plan.table.name);
     let mut tx = fence.begin_change().await?;
     let like =
         format!("CREATE TABLE {TRIAL} (LIKE \"{staged}\" INCLUDING STORAGE INCLUDING COMPRESSION)");
-    tx.execute(sql(like))
-        .await
-        .about(format_args!("the indexes of {}", plan.table.name))?;
+    tx.execute(sql(like)).await.about(&what)?;
     for (number, index) in plan.table.indexes.iter().enumerate() {
         let index = Index {
             name: format!("{TRIAL}_{number}"),
@@ -82,13 +81,11 @@ async fn find(
         };
         tx.execute(sql(schema::create_index(Dialect::Postgres, TRIAL, &index)))
             .await
-            .about(format_args!("the indexes of {}", plan.table.name))?;
+            .about(&what)?;
     }
     let mut refused = Vec::new();
     for key in units_in_question(&mut tx, plan, &staged).await? {
-        tx.execute(sql("SAVEPOINT bbs_unit"))
-            .await
-            .about(format_args!("the indexes of {}", plan.table.name))?;
+        tx.execute(sql("SAVEPOINT bbs_unit")).await.about(&what)?;
         let mut select = Query::select();
         select.exprs(
             plan.table
@@ -116,13 +113,11 @@ async fn find(
                     &source,
                 ));
             }
-            written => written
-                .map(drop)
-                .about(format_args!("the indexes of {}", plan.table.name))?,
+            written => written.map(drop).about(&what)?,
         }
         tx.execute(sql("ROLLBACK TO SAVEPOINT bbs_unit"))
             .await
-            .about(format_args!("the indexes of {}", plan.table.name))?;
+            .about(&what)?;
     }
     Ok(refused)
 }
