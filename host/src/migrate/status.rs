@@ -327,6 +327,7 @@ async fn table_changes(
             );
         }
         let copied = plan.is_copied();
+        let computed = plan.computed().filter(|_| copied);
         let (added, ..) = plan.additions(work.lens.source.tables.get(&plan.table.name));
         let rewrites = schema::rewrites_to_add(work.server, &added);
         tables.push(TableChange {
@@ -334,16 +335,8 @@ async fn table_changes(
             strategy: Some(plan.strategy.clone()),
             rows,
             bytes,
-            opened: if copied {
-                opened.into_iter().collect()
-            } else {
-                Vec::new()
-            },
-            computed: if copied {
-                plan.computed().map(|column| column.name.clone()).collect()
-            } else {
-                Vec::new()
-            },
+            opened: opened.into_iter().filter(|_| copied).collect(),
+            computed: computed.map(|column| column.name.clone()).collect(),
             rewritten_by_server: plan.strategy == Strategy::InPlace && rewrites,
         });
     }
@@ -352,15 +345,13 @@ async fn table_changes(
         .filter(|name| !work.lens.target.tables.contains_key(name))
     {
         let (rows, bytes) = size_of(reader, work, &table).await?;
-        let opened = Vec::new();
-        let computed = Vec::new();
         tables.push(TableChange {
             table,
             strategy: None,
             rows,
             bytes,
-            opened,
-            computed,
+            opened: Vec::new(),
+            computed: Vec::new(),
             rewritten_by_server: false,
         });
     }
