@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use bbs_proto::models::ProtoRoutes;
+
 use super::Text;
 use super::json::{self, Malformed};
 
@@ -89,6 +91,13 @@ impl Routes {
         }
         out.push(b'}');
         Ok(out)
+    }
+}
+
+impl From<ProtoRoutes> for Routes {
+    fn from(routes: ProtoRoutes) -> Self {
+        let entries = routes.routes.into_iter();
+        Self::new(entries.map(|entry| (entry.key, entry.value)))
     }
 }
 

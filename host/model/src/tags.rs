@@ -55,14 +55,7 @@ pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
 /// # Errors
 /// The text is not JSON of metric tags.
 pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
-    let mut tags = MetricTags::new();
-    json::read(text, |scanner| {
-        scanner.members(|name, scanner| {
-            tags.insert(name.decode().into(), metric_tag(scanner)?);
-            Ok(())
-        })
-    })?;
-    Ok(tags)
+    map_from_json(text, metric_tag)
 }
 
 fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
@@ -90,14 +83,25 @@ fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
 /// # Errors
 /// The text is not such an object.
 pub fn text_map_from_json(text: &[u8]) -> Result<BTreeMap<Text, Text>, Malformed> {
-    let mut texts = BTreeMap::new();
+    map_from_json(text, text_or_empty)
+}
+
+fn map_from_json<V>(
+    text: &[u8],
+    value: fn(&mut Scanner<'_>) -> Result<V, Malformed>,
+) -> Result<BTreeMap<Text, V>, Malformed> {
+    let mut map = BTreeMap::new();
     json::read(text, |scanner| {
         scanner.members(|name, scanner| {
-            texts.insert(name.decode().into(), scanner.text()?.unwrap_or_default());
+            map.insert(name.decode().into(), value(scanner)?);
             Ok(())
         })
     })?;
-    Ok(texts)
+    Ok(map)
+}
+
+fn text_or_empty(scanner: &mut Scanner<'_>) -> Result<Text, Malformed> {
+    Ok(scanner.text()?.unwrap_or_default())
 }
 
 /// An empty list is `null`, which is the same on the wire.
@@ -119,14 +123,21 @@ pub fn texts_to_json(texts: &[Text]) -> Vec<u8> {
 /// # Errors
 /// The text is not such an array.
 pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
-    let mut texts = Vec::new();
+    list_from_json(text, text_or_empty)
+}
+
+fn list_from_json(
+    text: &[u8],
+    element: fn(&mut Scanner<'_>) -> Result<Text, Malformed>,
+) -> Result<Vec<Text>, Malformed> {
+    let mut list = Vec::new();
     json::read(text, |scanner| {
         scanner.elements(|scanner| {
-            texts.push(scanner.text()?.unwrap_or_default());
+            list.push(element(scanner)?);
             Ok(())
         })
     })?;
-    Ok(texts)
+    Ok(list)
 }
 
 /// The host names of an instance's internal routes, stored as `[{"hostname":…}]`.
@@ -134,14 +145,7 @@ pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
 /// # Errors
 /// The text is not JSON of host names.
 pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
-    let mut hostnames = Vec::new();
-    json::read(text, |scanner| {
-        scanner.elements(|scanner| {
-            hostnames.push(hostname(scanner)?);
-            Ok(())
-        })
-    })?;
-    Ok(hostnames)
+    list_from_json(text, hostname)
 }
 
 fn hostname(scanner: &mut Scanner<'_>) -> Result<Text, Malformed> {

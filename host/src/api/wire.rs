@@ -38,7 +38,7 @@ pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
             disk_mb: lrp.disk_mb,
             max_pids: lrp.max_pids,
             root_fs: lrp.root_fs,
-            routes: lrp.routes.map(routes_from),
+            routes: lrp.routes.map(Routes::from),
             placement_tags: lrp.placement_tags,
             definition_id: lrp.definition_id,
             ..Default::default()
@@ -128,7 +128,7 @@ pub(super) fn update_from(update: proto::DesiredLrpUpdate) -> DesiredLrpUpdate {
     let metric_tags = metric_tags_from(update.metric_tags);
     DesiredLrpUpdate {
         instances: update.instances,
-        routes: update.routes.map(routes_from),
+        routes: update.routes.map(Routes::from),
         annotation: update.annotation,
         // An empty map and an absent one are the same on the wire, so tags cannot be cleared.
         metric_tags: (!metric_tags.is_empty()).then_some(metric_tags),
@@ -254,15 +254,6 @@ fn tag_to(tag: ModificationTag) -> proto::ModificationTag {
         epoch: tag.epoch,
         index: tag.index,
     }
-}
-
-fn routes_from(routes: proto::ProtoRoutes) -> Routes {
-    Routes::new(
-        routes
-            .routes
-            .into_iter()
-            .map(|entry| (entry.key, entry.value)),
-    )
 }
 
 /// Always present, also without routes.

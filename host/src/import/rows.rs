@@ -109,15 +109,7 @@ pub(super) fn desired_lrp(
 }
 
 fn routes(routes: Option<ProtoRoutes>) -> Result<Vec<u8>, Misfit> {
-    let routes = routes.map(|routes| {
-        Routes::new(
-            routes
-                .routes
-                .into_iter()
-                .map(|entry| (entry.key, entry.value)),
-        )
-    });
-    Routes::to_json(routes.as_ref()).map_err(|_| Misfit::Routes)
+    Routes::to_json(routes.map(Routes::from).as_ref()).map_err(|_| Misfit::Routes)
 }
 
 pub(super) fn actual_lrp(
