@@ -179,236 +179,99 @@ pub(super) struct Registered {
 }
 
 impl Registered {
-    const fn only(self, version: NativeVersion) -> Self {
-        Self {
-            only: Some(version),
-            ..self
-        }
-    }
-
     pub(super) fn is_of(&self, version: NativeVersion) -> bool {
         self.only.is_none_or(|only| only == version)
     }
 }
 
-const fn registered(
-    method: NativeMethod,
-    name: &'static str,
-    path: Option<&'static str>,
-) -> Registered {
-    Registered {
-        method,
-        name,
-        path,
-        only: None,
+/// The version of methods that only one has.
+const DIEGO: Option<NativeVersion> = Some(NativeVersion::Diego);
+const DEFINITIONS: Option<NativeVersion> = Some(NativeVersion::Definitions);
+const ALL: Option<NativeVersion> = None;
+
+/// Registered methods: each with its name, its path if it has one, and the versions that have it.
+macro_rules! registry {
+    (@path) => { None };
+    (@path $path:literal) => { Some($path) };
+    ($($method:expr => $name:literal $($path:literal)?, $only:ident;)*) => {
+        [$(Registered {
+            method: $method,
+            name: $name,
+            path: registry!(@path $($path)?),
+            only: $only,
+        }),*]
+    };
+}
+
+pub(super) const METHODS: &[Registered] = {
+    use ChangeMethod::{ActualLrp, DesiredLrp, Domain, Evacuation, Task};
+    use NativeMethod::{Cells, Change, Get, List, Ping};
+    &registry! {
+        Ping => "Ping" "ping", ALL;
+        Cells => "Cells_r1" "cells/list.r1", ALL;
+        Get(GetMethod::Domains) => "Domains" "domains/list", ALL;
+        Change(Domain) => "UpsertDomain" "domains/upsert", ALL;
+        List(ListMethod::ActualLrps) => "ActualLRPs" "actual_lrps/list", ALL;
+        List(ListMethod::ActualLrpsByProcessGuids) =>
+            "ActualLRPsByProcessGuids" "actual_lrps/list_by_process_guids", ALL;
+        Change(ActualLrp(ActualLrpChange::Claim)) => "ClaimActualLRP" "actual_lrps/claim", ALL;
+        Change(ActualLrp(ActualLrpChange::Start)) =>
+            "StartActualLRP_r1" "actual_lrps/start.r1", ALL;
+        Change(ActualLrp(ActualLrpChange::Crash)) => "CrashActualLRP" "actual_lrps/crash", ALL;
+        Change(ActualLrp(ActualLrpChange::Fail)) => "FailActualLRP" "actual_lrps/fail", ALL;
+        Change(ActualLrp(ActualLrpChange::Remove)) => "RemoveActualLRP" "actual_lrps/remove", ALL;
+        Change(ActualLrp(ActualLrpChange::Retire)) => "RetireActualLRP" "actual_lrps/retire", ALL;
+        Change(ActualLrp(ActualLrpChange::RemoveEvacuating)) =>
+            "RemoveEvacuatingActualLRP" "actual_lrps/remove_evacuating", ALL;
+        Change(Evacuation(EvacuationCall::Claimed)) =>
+            "EvacuateClaimedActualLRP" "actual_lrps/evacuate_claimed", ALL;
+        Change(Evacuation(EvacuationCall::Running)) =>
+            "EvacuateRunningActualLRP_r1" "actual_lrps/evacuate_running.r1", ALL;
+        Change(Evacuation(EvacuationCall::Crashed)) =>
+            "EvacuateCrashedActualLRP" "actual_lrps/evacuate_crashed", ALL;
+        Change(Evacuation(EvacuationCall::Stopped)) =>
+            "EvacuateStoppedActualLRP" "actual_lrps/evacuate_stopped", ALL;
+        List(ListMethod::SchedulingInfos) =>
+            "DesiredLRPSchedulingInfos" "desired_lrp_scheduling_infos/list", DIEGO;
+        List(ListMethod::SchedulingInfosOfDefinitions) =>
+            "DesiredLRPSchedulingInfos_r1" "desired_lrp_scheduling_infos/list.r1", DEFINITIONS;
+        Get(GetMethod::SchedulingInfo) =>
+            "DesiredLRPSchedulingInfoByProcessGuid"
+            "desired_lrp_scheduling_infos/get_by_process_guid", DIEGO;
+        Get(GetMethod::SchedulingInfosOfDefinitions) =>
+            "DesiredLRPSchedulingInfoByProcessGuid_r1"
+            "desired_lrp_scheduling_infos/get_by_process_guid.r1", DEFINITIONS;
+        List(ListMethod::RoutingInfos) =>
+            "DesiredLRPRoutingInfos" "desired_lrp_routing_infos/list", ALL;
+        List(ListMethod::DesiredLrps) => "DesiredLRPs_r3" "desired_lrps/list.r3", ALL;
+        Get(GetMethod::DesiredLrpByProcessGuid) =>
+            "DesiredLRPByProcessGuid_r3" "desired_lrps/get_by_process_guid.r3", ALL;
+        Change(DesiredLrp(DesiredLrpChange::Desire)) =>
+            "DesireDesiredLRP_r2" "desired_lrp/desire.r2", ALL;
+        // Diego's name really lacks the d.
+        Change(DesiredLrp(DesiredLrpChange::Update)) => "UpdateDesireLRP" "desired_lrp/update", ALL;
+        Change(DesiredLrp(DesiredLrpChange::CancelUpdate)) =>
+            "CancelUpdateDesiredLRP" "desired_lrp/cancel_update", DEFINITIONS;
+        Change(DesiredLrp(DesiredLrpChange::RollBack)) =>
+            "RollbackDesiredLRP" "desired_lrp/rollback", DEFINITIONS;
+        Get(GetMethod::UpdateStatus) =>
+            "DesiredLRPUpdateStatus" "desired_lrp/update_status", DEFINITIONS;
+        Get(GetMethod::Definitions) => "LRPDefinitions" "desired_lrp/definitions/list", DEFINITIONS;
+        Change(DesiredLrp(DesiredLrpChange::Remove)) =>
+            "RemoveDesiredLRP" "desired_lrp/remove", ALL;
+        List(ListMethod::Tasks) => "Tasks_r3" "tasks/list.r3", ALL;
+        Get(GetMethod::TaskByGuid) => "TaskByGuid_r3" "tasks/get_by_task_guid.r3", ALL;
+        Change(Task(TaskChange::Desire)) => "DesireTask_r2" "tasks/desire.r2", ALL;
+        Change(Task(TaskChange::Start)) => "StartTask" "tasks/start", ALL;
+        Change(Task(TaskChange::Cancel)) => "CancelTask" "tasks/cancel", ALL;
+        // Deprecated by Diego: a route of an older version, and what a rejected task ends with.
+        Change(Task(TaskChange::Fail)) => "FailTask", ALL;
+        Change(Task(TaskChange::Reject)) => "RejectTask" "tasks/reject", ALL;
+        Change(Task(TaskChange::Complete)) => "CompleteTask" "tasks/complete", ALL;
+        Change(Task(TaskChange::Resolving)) => "ResolvingTask" "tasks/resolving", ALL;
+        Change(Task(TaskChange::Delete)) => "DeleteTask" "tasks/delete", ALL;
     }
-}
-
-const fn list(method: ListMethod, name: &'static str, path: &'static str) -> Registered {
-    registered(NativeMethod::List(method), name, Some(path))
-}
-
-const fn get(method: GetMethod, name: &'static str, path: &'static str) -> Registered {
-    registered(NativeMethod::Get(method), name, Some(path))
-}
-
-const fn change(method: ChangeMethod, name: &'static str, path: &'static str) -> Registered {
-    registered(NativeMethod::Change(method), name, Some(path))
-}
-
-pub(super) const METHODS: &[Registered] = &[
-    registered(NativeMethod::Ping, "Ping", Some("ping")),
-    registered(NativeMethod::Cells, "Cells_r1", Some("cells/list.r1")),
-    get(GetMethod::Domains, "Domains", "domains/list"),
-    change(ChangeMethod::Domain, "UpsertDomain", "domains/upsert"),
-    list(ListMethod::ActualLrps, "ActualLRPs", "actual_lrps/list"),
-    list(
-        ListMethod::ActualLrpsByProcessGuids,
-        "ActualLRPsByProcessGuids",
-        "actual_lrps/list_by_process_guids",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::Claim),
-        "ClaimActualLRP",
-        "actual_lrps/claim",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::Start),
-        "StartActualLRP_r1",
-        "actual_lrps/start.r1",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::Crash),
-        "CrashActualLRP",
-        "actual_lrps/crash",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::Fail),
-        "FailActualLRP",
-        "actual_lrps/fail",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::Remove),
-        "RemoveActualLRP",
-        "actual_lrps/remove",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::Retire),
-        "RetireActualLRP",
-        "actual_lrps/retire",
-    ),
-    change(
-        ChangeMethod::ActualLrp(ActualLrpChange::RemoveEvacuating),
-        "RemoveEvacuatingActualLRP",
-        "actual_lrps/remove_evacuating",
-    ),
-    change(
-        ChangeMethod::Evacuation(EvacuationCall::Claimed),
-        "EvacuateClaimedActualLRP",
-        "actual_lrps/evacuate_claimed",
-    ),
-    change(
-        ChangeMethod::Evacuation(EvacuationCall::Running),
-        "EvacuateRunningActualLRP_r1",
-        "actual_lrps/evacuate_running.r1",
-    ),
-    change(
-        ChangeMethod::Evacuation(EvacuationCall::Crashed),
-        "EvacuateCrashedActualLRP",
-        "actual_lrps/evacuate_crashed",
-    ),
-    change(
-        ChangeMethod::Evacuation(EvacuationCall::Stopped),
-        "EvacuateStoppedActualLRP",
-        "actual_lrps/evacuate_stopped",
-    ),
-    list(
-        ListMethod::SchedulingInfos,
-        "DesiredLRPSchedulingInfos",
-        "desired_lrp_scheduling_infos/list",
-    )
-    .only(NativeVersion::Diego),
-    list(
-        ListMethod::SchedulingInfosOfDefinitions,
-        "DesiredLRPSchedulingInfos_r1",
-        "desired_lrp_scheduling_infos/list.r1",
-    )
-    .only(NativeVersion::Definitions),
-    get(
-        GetMethod::SchedulingInfo,
-        "DesiredLRPSchedulingInfoByProcessGuid",
-        "desired_lrp_scheduling_infos/get_by_process_guid",
-    )
-    .only(NativeVersion::Diego),
-    get(
-        GetMethod::SchedulingInfosOfDefinitions,
-        "DesiredLRPSchedulingInfoByProcessGuid_r1",
-        "desired_lrp_scheduling_infos/get_by_process_guid.r1",
-    )
-    .only(NativeVersion::Definitions),
-    list(
-        ListMethod::RoutingInfos,
-        "DesiredLRPRoutingInfos",
-        "desired_lrp_routing_infos/list",
-    ),
-    list(
-        ListMethod::DesiredLrps,
-        "DesiredLRPs_r3",
-        "desired_lrps/list.r3",
-    ),
-    get(
-        GetMethod::DesiredLrpByProcessGuid,
-        "DesiredLRPByProcessGuid_r3",
-        "desired_lrps/get_by_process_guid.r3",
-    ),
-    change(
-        ChangeMethod::DesiredLrp(DesiredLrpChange::Desire),
-        "DesireDesiredLRP_r2",
-        "desired_lrp/desire.r2",
-    ),
-    // Diego's name really lacks the d.
-    change(
-        ChangeMethod::DesiredLrp(DesiredLrpChange::Update),
-        "UpdateDesireLRP",
-        "desired_lrp/update",
-    ),
-    change(
-        ChangeMethod::DesiredLrp(DesiredLrpChange::CancelUpdate),
-        "CancelUpdateDesiredLRP",
-        "desired_lrp/cancel_update",
-    )
-    .only(NativeVersion::Definitions),
-    change(
-        ChangeMethod::DesiredLrp(DesiredLrpChange::RollBack),
-        "RollbackDesiredLRP",
-        "desired_lrp/rollback",
-    )
-    .only(NativeVersion::Definitions),
-    get(
-        GetMethod::UpdateStatus,
-        "DesiredLRPUpdateStatus",
-        "desired_lrp/update_status",
-    )
-    .only(NativeVersion::Definitions),
-    get(
-        GetMethod::Definitions,
-        "LRPDefinitions",
-        "desired_lrp/definitions/list",
-    )
-    .only(NativeVersion::Definitions),
-    change(
-        ChangeMethod::DesiredLrp(DesiredLrpChange::Remove),
-        "RemoveDesiredLRP",
-        "desired_lrp/remove",
-    ),
-    list(ListMethod::Tasks, "Tasks_r3", "tasks/list.r3"),
-    get(
-        GetMethod::TaskByGuid,
-        "TaskByGuid_r3",
-        "tasks/get_by_task_guid.r3",
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Desire),
-        "DesireTask_r2",
-        "tasks/desire.r2",
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Start),
-        "StartTask",
-        "tasks/start",
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Cancel),
-        "CancelTask",
-        "tasks/cancel",
-    ),
-    // Deprecated by Diego: a route of an older version, and what a rejected task ends with.
-    registered(
-        NativeMethod::Change(ChangeMethod::Task(TaskChange::Fail)),
-        "FailTask",
-        None,
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Reject),
-        "RejectTask",
-        "tasks/reject",
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Complete),
-        "CompleteTask",
-        "tasks/complete",
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Resolving),
-        "ResolvingTask",
-        "tasks/resolving",
-    ),
-    change(
-        ChangeMethod::Task(TaskChange::Delete),
-        "DeleteTask",
-        "tasks/delete",
-    ),
-];
+};
 
 /// A path below the API's root that this host answers without a translator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

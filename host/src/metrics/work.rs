@@ -18,6 +18,13 @@ const REASONS: [(&str, Wait); 4] = [
     ("retry", Wait::Retry),
 ];
 
+/// Encodes gauges: each with its name, its help, and its value if it has one now.
+macro_rules! gauges {
+    ($encoder:ident: $($name:literal $help:literal, $value:expr;)*) => {
+        $(gauge($encoder, $name, $help, $value)?;)*
+    };
+}
+
 #[derive(Debug)]
 pub(super) struct WorkCollector {
     progress: Progress,
@@ -56,57 +63,27 @@ fn encode_phase(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Res
         "of",
         counted.as_slice(),
     )?;
-    gauge(
-        encoder,
-        "work_done",
-        "How many of what bbs_work_counted names are done in this phase",
-        Some(now.done),
-    )?;
-    gauge(
-        encoder,
-        "work_total",
-        "How many of what bbs_work_counted names this phase has",
-        now.total,
-    )?;
-    gauge(
-        encoder,
-        "work_per_second",
-        "Rate in what bbs_work_counted names, over the last seconds",
-        now.units_per_second,
-    )?;
-    gauge(
-        encoder,
-        "work_eta_seconds",
-        "Until this phase ends at the present rate",
-        now.eta_seconds,
-    )?;
-    gauge(
-        encoder,
-        "work_elapsed_seconds",
-        "Since this phase began",
-        Some(now.elapsed_seconds),
-    )
+    gauges! { encoder:
+        "work_done" "How many of what bbs_work_counted names are done in this phase",
+            Some(now.done);
+        "work_total" "How many of what bbs_work_counted names this phase has", now.total;
+        "work_per_second" "Rate in what bbs_work_counted names, over the last seconds",
+            now.units_per_second;
+        "work_eta_seconds" "Until this phase ends at the present rate", now.eta_seconds;
+        "work_elapsed_seconds" "Since this phase began", Some(now.elapsed_seconds);
+    }
+    Ok(())
 }
 
 fn encode_batches(encoder: &mut DescriptorEncoder<'_>, now: &Snapshot) -> fmt::Result {
-    gauge(
-        encoder,
-        "work_batch_units",
-        "Size of the last batch, in what bbs_work_counted names",
-        now.batch.map(|batch| batch.units),
-    )?;
-    gauge(
-        encoder,
-        "work_batch_seconds",
-        "Duration of writing the last batch",
-        now.batch.map(|batch| batch.seconds),
-    )?;
-    gauge(
-        encoder,
-        "work_checkpoint_age_seconds",
-        "Since a batch was last made durable",
-        now.checkpoint_age_seconds,
-    )?;
+    gauges! { encoder:
+        "work_batch_units" "Size of the last batch, in what bbs_work_counted names",
+            now.batch.map(|batch| batch.units);
+        "work_batch_seconds" "Duration of writing the last batch",
+            now.batch.map(|batch| batch.seconds);
+        "work_checkpoint_age_seconds" "Since a batch was last made durable",
+            now.checkpoint_age_seconds;
+    }
     counter(
         encoder,
         "work_retries",
@@ -135,18 +112,12 @@ fn encode_waiting(
         "reason",
         &reasons,
     )?;
-    gauge(
-        encoder,
-        "work_paused",
-        "1 if an operator paused the work",
-        Some(u32::from(throttle.paused)),
-    )?;
-    gauge(
-        encoder,
-        "work_limit_per_second",
-        "Highest rate that is allowed, in what bbs_work_counted names",
-        throttle.units_per_second,
-    )
+    gauges! { encoder:
+        "work_paused" "1 if an operator paused the work", Some(u32::from(throttle.paused));
+        "work_limit_per_second" "Highest rate that is allowed, in what bbs_work_counted names",
+            throttle.units_per_second;
+    }
+    Ok(())
 }
 
 fn gauge(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use bbs_database::Statistics;
 
 use super::{CellTasks, Converged, LrpCounts, Measures, TaskCounts};
+use MetricValue::{Number, Runs, Time, Total, TotalTime};
 
 /// One value with its names.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,26 +59,38 @@ fn reading(
     }
 }
 
-const CELL_METRICS: [CountMetric<CellTasks>; 3] = [
-    CountMetric {
-        diego: "TasksStarted",
-        prometheus: "tasks_started",
-        help: "Tasks that a cell began with",
-        count: |tasks| tasks.started,
-    },
-    CountMetric {
-        diego: "TasksSucceeded",
-        prometheus: "tasks_succeeded",
-        help: "Tasks that ended well on a cell",
-        count: |tasks| tasks.succeeded,
-    },
-    CountMetric {
-        diego: "TasksFailed",
-        prometheus: "tasks_failed",
-        help: "Tasks that failed on a cell",
-        count: |tasks| tasks.failed,
-    },
-];
+/// Readings of the host: each with its names for Diego and Prometheus, its help, and its value.
+macro_rules! readings {
+    ($($diego:literal $prometheus:literal $help:literal, $value:expr;)*) => {
+        [$(reading($diego, $prometheus, $help, $value)),*]
+    };
+}
+
+/// A number among counts of type `T`, with its names.
+struct CountMetric<T> {
+    diego: &'static str,
+    prometheus: &'static str,
+    help: &'static str,
+    count: fn(&T) -> u64,
+}
+
+/// Metrics of counts: each with its names for Diego and Prometheus, its field, and its help.
+macro_rules! counts {
+    ($($diego:literal $prometheus:literal $field:ident $help:literal;)*) => {
+        [$(CountMetric {
+            diego: $diego,
+            prometheus: $prometheus,
+            help: $help,
+            count: |counts| counts.$field,
+        }),*]
+    };
+}
+
+const CELL_METRICS: [CountMetric<CellTasks>; 3] = counts! {
+    "TasksStarted" "tasks_started" started "Tasks that a cell began with";
+    "TasksSucceeded" "tasks_succeeded" succeeded "Tasks that ended well on a cell";
+    "TasksFailed" "tasks_failed" failed "Tasks that failed on a cell";
+};
 
 impl Measures {
     /// Metrics of a host, master or standby.
@@ -87,7 +100,7 @@ impl Measures {
             "LockHeld",
             "lock_held",
             "1 while this host is the master",
-            MetricValue::Number(held),
+            Number(held),
         )];
         if let Some(open) = open_file_descriptors() {
             let help = "Files, sockets and the like that are open";
@@ -95,7 +108,7 @@ impl Measures {
                 "OpenFileDescriptors",
                 "open_file_descriptors",
                 help,
-                MetricValue::Number(open),
+                Number(open),
             ));
         }
         readings
@@ -108,7 +121,7 @@ impl Measures {
                 "BBSMasterElected",
                 "master_elected",
                 "1 once this host serves as the master",
-                MetricValue::Number(1),
+                Number(1),
             )
         })
     }
@@ -119,7 +132,7 @@ impl Measures {
             "MigrationDuration",
             "migration_duration_seconds",
             "Duration of the migration of the database to the wanted version at this start",
-            MetricValue::Time(spent),
+            Time(spent),
         ))
     }
 
@@ -129,7 +142,7 @@ impl Measures {
             "EncryptionDuration",
             "encryption_duration_seconds",
             "Duration of the rotation of all records to the active key, if there was one",
-            MetricValue::Time(spent),
+            Time(spent),
         ))
     }
 
@@ -155,7 +168,7 @@ impl Measures {
                     prometheus: metric.prometheus,
                     help: metric.help,
                     subject: MetricSubject::Cell(cell.clone()),
-                    value: MetricValue::Total((metric.count)(tasks)),
+                    value: Total((metric.count)(tasks)),
                 });
             }
         }
@@ -181,117 +194,40 @@ impl Measures {
     }
 }
 
-/// A number among counts of type `T`, with its names.
-struct CountMetric<T> {
-    diego: &'static str,
-    prometheus: &'static str,
-    help: &'static str,
-    count: fn(&T) -> u64,
-}
-
 impl<T> CountMetric<T> {
     fn read(&self, counts: &T) -> MetricReading {
-        let value = MetricValue::Number((self.count)(counts));
+        let value = Number((self.count)(counts));
         reading(self.diego, self.prometheus, self.help, value)
     }
 }
 
-const LRP_METRICS: [CountMetric<LrpCounts>; 13] = [
-    CountMetric {
-        diego: "LRPsUnclaimed",
-        prometheus: "lrps_unclaimed",
-        help: "Instances that wait for a cell",
-        count: |counts| counts.unclaimed,
-    },
-    CountMetric {
-        diego: "LRPsClaimed",
-        prometheus: "lrps_claimed",
-        help: "Instances that a cell begins with",
-        count: |counts| counts.claimed,
-    },
-    CountMetric {
-        diego: "LRPsRunning",
-        prometheus: "lrps_running",
-        help: "Instances that run",
-        count: |counts| counts.running,
-    },
-    CountMetric {
-        diego: "CrashedActualLRPs",
-        prometheus: "crashed_actual_lrps",
-        help: "Instances that wait after a crash",
-        count: |counts| counts.crashed,
-    },
-    CountMetric {
-        diego: "CrashingDesiredLRPs",
-        prometheus: "crashing_desired_lrps",
-        help: "Desired LRPs with an instance that waits after a crash",
-        count: |counts| counts.crashing_desired,
-    },
-    CountMetric {
-        diego: "LRPsDesired",
-        prometheus: "lrps_desired",
-        help: "Instances that are desired",
-        count: |counts| counts.desired,
-    },
-    CountMetric {
-        diego: "LRPsMissing",
-        prometheus: "lrps_missing",
-        help: "Instances that are desired and were not there",
-        count: |counts| counts.missing,
-    },
-    CountMetric {
-        diego: "LRPsExtra",
-        prometheus: "lrps_extra",
-        help: "Instances that were there and are not desired",
-        count: |counts| counts.extra,
-    },
-    CountMetric {
-        diego: "SuspectRunningActualLRPs",
-        prometheus: "suspect_running_actual_lrps",
-        help: "Instances that ran when their cell was last seen",
-        count: |counts| counts.suspect_running,
-    },
-    CountMetric {
-        diego: "SuspectClaimedActualLRPs",
-        prometheus: "suspect_claimed_actual_lrps",
-        help: "Instances that a cell had begun with when it was last seen",
-        count: |counts| counts.suspect_claimed,
-    },
-    CountMetric {
-        diego: "PresentCells",
-        prometheus: "present_cells",
-        help: "Cells that are there",
-        count: |counts| counts.present_cells,
-    },
-    CountMetric {
-        diego: "SuspectCells",
-        prometheus: "suspect_cells",
-        help: "Cells that have instances and are not there",
-        count: |counts| counts.suspect_cells,
-    },
-    CountMetric {
-        diego: "HaltedLRPUpdates",
-        prometheus: "halted_lrp_updates",
-        help: "Updates of desired LRPs that are halted because a new instance fails",
-        count: |counts| counts.halted_updates,
-    },
-];
+const LRP_METRICS: [CountMetric<LrpCounts>; 13] = counts! {
+    "LRPsUnclaimed" "lrps_unclaimed" unclaimed "Instances that wait for a cell";
+    "LRPsClaimed" "lrps_claimed" claimed "Instances that a cell begins with";
+    "LRPsRunning" "lrps_running" running "Instances that run";
+    "CrashedActualLRPs" "crashed_actual_lrps" crashed "Instances that wait after a crash";
+    "CrashingDesiredLRPs" "crashing_desired_lrps" crashing_desired
+        "Desired LRPs with an instance that waits after a crash";
+    "LRPsDesired" "lrps_desired" desired "Instances that are desired";
+    "LRPsMissing" "lrps_missing" missing "Instances that are desired and were not there";
+    "LRPsExtra" "lrps_extra" extra "Instances that were there and are not desired";
+    "SuspectRunningActualLRPs" "suspect_running_actual_lrps" suspect_running
+        "Instances that ran when their cell was last seen";
+    "SuspectClaimedActualLRPs" "suspect_claimed_actual_lrps" suspect_claimed
+        "Instances that a cell had begun with when it was last seen";
+    "PresentCells" "present_cells" present_cells "Cells that are there";
+    "SuspectCells" "suspect_cells" suspect_cells "Cells that have instances and are not there";
+    "HaltedLRPUpdates" "halted_lrp_updates" halted_updates
+        "Updates of desired LRPs that are halted because a new instance fails";
+};
 
 fn lrps(converged: &Converged) -> Vec<MetricReading> {
-    let mut readings = vec![
-        reading(
-            "ConvergenceLRPRuns",
-            "convergence_lrp_runs",
-            "Runs of convergence of instances",
-            MetricValue::Runs(converged.lrp_runs),
-        ),
-        reading(
-            "ConvergenceLRPDuration",
-            "convergence_lrp_duration_seconds",
-            "Duration of the last of these runs",
-            MetricValue::Time(converged.lrps_spent),
-        ),
-    ];
+    let mut readings = Vec::from(readings! {
+        "ConvergenceLRPRuns" "convergence_lrp_runs"
+            "Runs of convergence of instances", Runs(converged.lrp_runs);
+        "ConvergenceLRPDuration" "convergence_lrp_duration_seconds"
+            "Duration of the last of these runs", Time(converged.lrps_spent);
+    });
     let lrps = &converged.lrps;
     readings.extend(lrps.fresh_domains.iter().map(|domain| MetricReading {
         subject: MetricSubject::Domain(domain.clone()),
@@ -299,39 +235,19 @@ fn lrps(converged: &Converged) -> Vec<MetricReading> {
             "Domain",
             "domain",
             "1 for each domain that is fresh",
-            MetricValue::Number(1),
+            Number(1),
         )
     }));
     readings.extend(LRP_METRICS.iter().map(|metric| metric.read(lrps)));
     readings
 }
 
-const TASK_METRICS: [CountMetric<TaskCounts>; 4] = [
-    CountMetric {
-        diego: "TasksPending",
-        prometheus: "tasks_pending",
-        help: "Tasks that wait for a cell",
-        count: |counts| counts.pending,
-    },
-    CountMetric {
-        diego: "TasksRunning",
-        prometheus: "tasks_running",
-        help: "Tasks that run",
-        count: |counts| counts.running,
-    },
-    CountMetric {
-        diego: "TasksCompleted",
-        prometheus: "tasks_completed",
-        help: "Tasks that completed and are not being resolved",
-        count: |counts| counts.completed,
-    },
-    CountMetric {
-        diego: "TasksResolving",
-        prometheus: "tasks_resolving",
-        help: "Tasks that are being resolved",
-        count: |counts| counts.resolving,
-    },
-];
+const TASK_METRICS: [CountMetric<TaskCounts>; 4] = counts! {
+    "TasksPending" "tasks_pending" pending "Tasks that wait for a cell";
+    "TasksRunning" "tasks_running" running "Tasks that run";
+    "TasksCompleted" "tasks_completed" completed "Tasks that completed and are not being resolved";
+    "TasksResolving" "tasks_resolving" resolving "Tasks that are being resolved";
+};
 
 fn tasks(converged: &Converged) -> Vec<MetricReading> {
     let tasks = &converged.tasks;
@@ -347,84 +263,34 @@ fn tasks(converged: &Converged) -> Vec<MetricReading> {
         .iter()
         .map(|metric| metric.read(tasks))
         .collect();
-    readings.extend([
-        reading(
-            "ConvergenceTasksPruned",
-            "convergence_tasks_pruned",
-            "Tasks that were deleted because they were not resolved in time",
-            pruned,
-        ),
-        reading(
-            "ConvergenceTasksKicked",
-            "convergence_tasks_kicked",
-            "Tasks that convergence acted on",
-            kicked,
-        ),
-        reading(
-            "ConvergenceTaskRuns",
-            "convergence_task_runs",
-            "Runs of convergence of tasks",
-            MetricValue::Runs(converged.task_runs),
-        ),
-        reading(
-            "ConvergenceTaskDuration",
-            "convergence_task_duration_seconds",
-            "Duration of the last of these runs",
-            MetricValue::Time(converged.tasks_spent),
-        ),
-    ]);
+    readings.extend(readings! {
+        "ConvergenceTasksPruned" "convergence_tasks_pruned"
+            "Tasks that were deleted because they were not resolved in time", pruned;
+        "ConvergenceTasksKicked" "convergence_tasks_kicked"
+            "Tasks that convergence acted on", kicked;
+        "ConvergenceTaskRuns" "convergence_task_runs"
+            "Runs of convergence of tasks", Runs(converged.task_runs);
+        "ConvergenceTaskDuration" "convergence_task_duration_seconds"
+            "Duration of the last of these runs", Time(converged.tasks_spent);
+    });
     readings
 }
 
 fn queries(counted: &Statistics) -> Vec<MetricReading> {
-    let total = |diego, prometheus, help, total| {
-        reading(diego, prometheus, help, MetricValue::Total(total))
-    };
-    vec![
-        reading(
-            "DBOpenConnections",
-            "db_open_connections",
-            "Connections to the database",
-            MetricValue::Number(counted.open_connections),
-        ),
-        total(
-            "DBWaitCount",
-            "db_waits",
-            "Times that no connection was left",
-            counted.waits,
-        ),
-        reading(
-            "DBWaitDuration",
-            "db_wait_seconds",
-            "Time until there was one",
-            MetricValue::TotalTime(counted.waited),
-        ),
-        total("DBQueriesTotal", "db_queries", "Queries", counted.queries),
-        total(
-            "DBQueriesSucceeded",
-            "db_queries_succeeded",
-            "Queries that did not fail",
-            counted.succeeded,
-        ),
-        total(
-            "DBQueriesFailed",
-            "db_queries_failed",
-            "Queries that failed",
-            counted.failed,
-        ),
-        reading(
-            "DBQueriesInFlight",
-            "db_queries_in_flight",
-            "The most queries at once of the last minute or two",
-            MetricValue::Number(counted.most_in_flight),
-        ),
-        reading(
-            "DBQueryDurationMax",
-            "db_query_duration_max_seconds",
-            "The longest query of the last minute or two",
-            MetricValue::Time(counted.longest),
-        ),
-    ]
+    Vec::from(readings! {
+        "DBOpenConnections" "db_open_connections"
+            "Connections to the database", Number(counted.open_connections);
+        "DBWaitCount" "db_waits" "Times that no connection was left", Total(counted.waits);
+        "DBWaitDuration" "db_wait_seconds" "Time until there was one", TotalTime(counted.waited);
+        "DBQueriesTotal" "db_queries" "Queries", Total(counted.queries);
+        "DBQueriesSucceeded" "db_queries_succeeded"
+            "Queries that did not fail", Total(counted.succeeded);
+        "DBQueriesFailed" "db_queries_failed" "Queries that failed", Total(counted.failed);
+        "DBQueriesInFlight" "db_queries_in_flight"
+            "The most queries at once of the last minute or two", Number(counted.most_in_flight);
+        "DBQueryDurationMax" "db_query_duration_max_seconds"
+            "The longest query of the last minute or two", Time(counted.longest);
+    })
 }
 
 /// `None` if the system does not provide it.
