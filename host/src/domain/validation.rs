@@ -4,6 +4,31 @@
 //! Text is bytes throughout, because clients may send invalid UTF-8; only lengths, prefixes and
 //! ASCII are examined.
 
+/// Implements [`Validate`] for messages with simple rules, in Diego's order: `required` for a text
+/// that is not empty, `guid` for one that is a guid, `part` for a message that is there and valid,
+/// `not_negative` for a number.
+macro_rules! rules {
+    (@required $message:ident $field:ident $findings:ident) => {
+        $findings.required(stringify!($field), &$message.$field)
+    };
+    (@guid $message:ident $field:ident $findings:ident) => {
+        $findings.guid(stringify!($field), &$message.$field)
+    };
+    (@part $message:ident $field:ident $findings:ident) => {
+        $findings.part(stringify!($field), $message.$field.as_ref())
+    };
+    (@not_negative $message:ident $field:ident $findings:ident) => {
+        $findings.at_least(0, stringify!($field), $message.$field)
+    };
+    ($($message:ident: $($rule:ident $field:ident),+;)*) => {
+        $(impl Validate for $message {
+            fn validate(&self, findings: &mut Findings) {
+                $(rules!(@$rule self $field findings);)+
+            }
+        })*
+    };
+}
+
 mod actions;
 mod actual_lrp;
 mod address;
@@ -41,10 +66,8 @@ pub fn check<T: Validate>(message: &T) -> Result<(), String> {
     }
 }
 
-impl Validate for UpsertDomainRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("domain", &self.domain);
-    }
+rules! {
+    UpsertDomainRequest: required domain;
 }
 
 /// Any filter is valid: one that matches nothing gives a stream without events.

@@ -83,19 +83,9 @@ impl Validate for DownloadAction {
     }
 }
 
-impl Validate for UploadAction {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("to", &self.to);
-        findings.required("from", &self.from);
-        findings.required("user", &self.user);
-    }
-}
-
-impl Validate for RunAction {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("path", &self.path);
-        findings.required("user", &self.user);
-    }
+rules! {
+    UploadAction: required to, required from, required user;
+    RunAction: required path, required user;
 }
 
 #[cfg(test)]

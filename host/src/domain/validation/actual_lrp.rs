@@ -12,37 +12,27 @@ use bbs_proto::models::{
 
 use super::{Findings, Validate};
 
-impl Validate for ActualLrpKey {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-        findings.at_least(0, "index", self.index);
-        findings.required("domain", &self.domain);
-    }
-}
-
-impl Validate for ActualLrpInstanceKey {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("cell_id", &self.cell_id);
-        findings.required("instance_guid", &self.instance_guid);
-    }
-}
-
-impl Validate for ActualLrpNetInfo {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("address", &self.address);
-    }
-}
-
-fn key(key: Option<&ActualLrpKey>, findings: &mut Findings) {
-    findings.part("actual_lrp_key", key);
-}
-
-fn instance_key(key: Option<&ActualLrpInstanceKey>, findings: &mut Findings) {
-    findings.part("actual_lrp_instance_key", key);
-}
-
-fn net_info(info: Option<&ActualLrpNetInfo>, findings: &mut Findings) {
-    findings.part("actual_lrp_net_info", info);
+rules! {
+    ActualLrpKey: required process_guid, not_negative index, required domain;
+    ActualLrpInstanceKey: required cell_id, required instance_guid;
+    ActualLrpNetInfo: required address;
+    // The index is not validated: one without a row is not found.
+    ClaimActualLrpRequest: required process_guid, part actual_lrp_instance_key;
+    StartActualLrpRequest:
+        part actual_lrp_key, part actual_lrp_instance_key, part actual_lrp_net_info;
+    // The error message may be empty.
+    CrashActualLrpRequest: part actual_lrp_key, part actual_lrp_instance_key;
+    FailActualLrpRequest: part actual_lrp_key, required error_message;
+    RetireActualLrpRequest: part actual_lrp_key;
+    // The instance key may be absent or empty, which matches any instance.
+    RemoveActualLrpRequest: required process_guid, not_negative index;
+    EvacuateClaimedActualLrpRequest: part actual_lrp_key, part actual_lrp_instance_key;
+    EvacuateRunningActualLrpRequest:
+        part actual_lrp_key, part actual_lrp_instance_key, part actual_lrp_net_info;
+    EvacuateStoppedActualLrpRequest: part actual_lrp_key, part actual_lrp_instance_key;
+    EvacuateCrashedActualLrpRequest:
+        part actual_lrp_key, part actual_lrp_instance_key, required error_message;
+    RemoveEvacuatingActualLrpRequest: part actual_lrp_key, part actual_lrp_instance_key;
 }
 
 /// Any filter is valid.
@@ -55,88 +45,6 @@ impl Validate for ActualLrPsByProcessGuidsRequest {
         if self.process_guids.is_empty() {
             findings.add("process_guids must not be empty");
         }
-    }
-}
-
-/// The index is not validated: one without a row is not found.
-impl Validate for ClaimActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-    }
-}
-
-impl Validate for StartActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-        net_info(self.actual_lrp_net_info.as_ref(), findings);
-    }
-}
-
-/// The error message may be empty.
-impl Validate for CrashActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-    }
-}
-
-impl Validate for FailActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        findings.required("error_message", &self.error_message);
-    }
-}
-
-impl Validate for RetireActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-    }
-}
-
-/// The instance key may be absent or empty, which matches any instance.
-impl Validate for RemoveActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-        findings.at_least(0, "index", self.index);
-    }
-}
-
-impl Validate for EvacuateClaimedActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-    }
-}
-
-impl Validate for EvacuateRunningActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-        net_info(self.actual_lrp_net_info.as_ref(), findings);
-    }
-}
-
-impl Validate for EvacuateStoppedActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-    }
-}
-
-impl Validate for EvacuateCrashedActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
-        findings.required("error_message", &self.error_message);
-    }
-}
-
-impl Validate for RemoveEvacuatingActualLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        key(self.actual_lrp_key.as_ref(), findings);
-        instance_key(self.actual_lrp_instance_key.as_ref(), findings);
     }
 }
 

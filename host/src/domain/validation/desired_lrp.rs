@@ -17,47 +17,14 @@ impl Validate for DesiredLrPsRequest {
     fn validate(&self, _: &mut Findings) {}
 }
 
-impl Validate for DesiredLrpByProcessGuidRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-    }
-}
-
-impl Validate for RemoveDesiredLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-    }
-}
-
-impl Validate for CancelUpdateDesiredLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-    }
-}
-
-impl Validate for RollbackDesiredLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-        findings.required("definition_id", &self.definition_id);
-    }
-}
-
-impl Validate for LrpDefinitionsRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-    }
-}
-
-impl Validate for DesiredLrpUpdateStatusRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("process_guid", &self.process_guid);
-    }
-}
-
-impl Validate for DesireLrpRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.part("desired_lrp", self.desired_lrp.as_ref());
-    }
+rules! {
+    DesiredLrpByProcessGuidRequest: required process_guid;
+    RemoveDesiredLrpRequest: required process_guid;
+    CancelUpdateDesiredLrpRequest: required process_guid;
+    RollbackDesiredLrpRequest: required process_guid, required definition_id;
+    LrpDefinitionsRequest: required process_guid;
+    DesiredLrpUpdateStatusRequest: required process_guid;
+    DesireLrpRequest: part desired_lrp;
 }
 
 impl Validate for UpdateDesiredLrpRequest {

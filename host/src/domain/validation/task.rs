@@ -37,33 +37,15 @@ impl Validate for TasksRequest {
     fn validate(&self, _: &mut Findings) {}
 }
 
-impl Validate for DesireTaskRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.guid("task_guid", &self.task_guid);
-        findings.required("domain", &self.domain);
-        findings.part("task_definition", self.task_definition.as_ref());
-    }
-}
-
-impl Validate for StartTaskRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.guid("task_guid", &self.task_guid);
-        findings.required("cell_id", &self.cell_id);
-    }
-}
-
-impl Validate for CompleteTaskRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.guid("task_guid", &self.task_guid);
-        findings.required("cell_id", &self.cell_id);
-    }
-}
-
-impl Validate for FailTaskRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.guid("task_guid", &self.task_guid);
-        findings.required("failure_reason", &self.failure_reason);
-    }
+rules! {
+    DesireTaskRequest: guid task_guid, required domain, part task_definition;
+    StartTaskRequest: guid task_guid, required cell_id;
+    CompleteTaskRequest: guid task_guid, required cell_id;
+    FailTaskRequest: guid task_guid, required failure_reason;
+    // Any guid is valid: one that no task can have is not found.
+    TaskByGuidRequest: required task_guid;
+    // The request of cancel, resolve and delete.
+    TaskGuidRequest: required task_guid;
 }
 
 impl Validate for RejectTaskRequest {
@@ -71,20 +53,6 @@ impl Validate for RejectTaskRequest {
         findings.guid("task_guid", &self.task_guid);
         // Diego names the other field, and clients know that text.
         findings.required("failure_reason", &self.rejection_reason);
-    }
-}
-
-/// Any guid is valid: one that no task can have is not found.
-impl Validate for TaskByGuidRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("task_guid", &self.task_guid);
-    }
-}
-
-/// The request of cancel, resolve and delete.
-impl Validate for TaskGuidRequest {
-    fn validate(&self, findings: &mut Findings) {
-        findings.required("task_guid", &self.task_guid);
     }
 }
 
