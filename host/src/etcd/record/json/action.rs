@@ -13,19 +13,16 @@ use crate::etcd::record::RecordError;
 /// within the 100 levels that can be decoded again.
 pub(super) const MAX_DEPTH: usize = 40;
 
-/// Reads the body of an action of some kind. The number is the depth of actions in it.
-type ReadAction = fn(&JsonObject<'_>, usize) -> Result<Action, RecordError>;
-
-const KINDS: [(&str, ReadAction); 9] = [
-    ("download", download),
-    ("upload", upload),
-    ("run", run),
-    ("timeout", timeout),
-    ("emit_progress", emit_progress),
-    ("try", attempt),
-    ("parallel", parallel),
-    ("serial", serial),
-    ("codependent", codependent),
+const KINDS: [&str; 9] = [
+    "download",
+    "upload",
+    "run",
+    "timeout",
+    "emit_progress",
+    "try",
+    "parallel",
+    "serial",
+    "codependent",
 ];
 
 /// The action of a record's key.
@@ -40,14 +37,31 @@ fn nested(value: &[u8], depth: usize) -> Result<Action, RecordError> {
     if depth >= MAX_DEPTH {
         return Err(RecordError::ActionDepth { limit: MAX_DEPTH });
     }
-    let action = object("action", value)?;
+    let fields = object("action", value)?;
     let mut found = KINDS
         .iter()
-        .filter_map(|(kind, read)| Some((kind, read, action.get(kind)?)));
-    let (Some((kind, read, body)), None) = (found.next(), found.next()) else {
+        .filter_map(|kind| Some((*kind, fields.get(kind)?)));
+    let (Some((kind, body)), None) = (found.next(), found.next()) else {
         return Err(RecordError::ActionKind);
     };
-    read(&object(kind, body)?, depth + 1)
+    let body = &object(kind, body)?;
+    let depth = depth + 1;
+    let mut action = Action::default();
+    match kind {
+        "download" => action.download_action = Some(download(body)?),
+        "upload" => action.upload_action = Some(upload(body)?),
+        "run" => action.run_action = Some(run(body)?),
+        "timeout" => action.timeout_action = Some(Box::new(timeout(body, depth)?)),
+        "emit_progress" => {
+            action.emit_progress_action = Some(Box::new(emit_progress(body, depth)?));
+        }
+        "try" => action.try_action = Some(Box::new(attempt(body, depth)?)),
+        "parallel" => action.parallel_action = Some(parallel(body, depth)?),
+        "serial" => action.serial_action = Some(serial(body, depth)?),
+        "codependent" => action.codependent_action = Some(codependent(body, depth)?),
+        other => unreachable!("{other} is no kind of action"),
+    }
+    Ok(action)
 }
 
 fn inner(body: &JsonObject<'_>, depth: usize) -> Result<Option<Box<Action>>, RecordError> {
@@ -60,8 +74,8 @@ fn inner_list(body: &JsonObject<'_>, depth: usize) -> Result<Vec<Action>, Record
     body.list("actions", |value| nested(value, depth))
 }
 
-fn download(body: &JsonObject<'_>, _: usize) -> Result<Action, RecordError> {
-    let download = DownloadAction {
+fn download(body: &JsonObject<'_>) -> Result<DownloadAction, RecordError> {
+    Ok(DownloadAction {
         artifact: body.text("artifact")?,
         from: body.text("from")?,
         to: body.text("to")?,
@@ -69,29 +83,21 @@ fn download(body: &JsonObject<'_>, _: usize) -> Result<Action, RecordError> {
         user: body.text("user")?,
         log_source: body.text("log_source")?,
         ..DownloadAction::default()
-    };
-    Ok(Action {
-        download_action: Some(download),
-        ..Action::default()
     })
 }
 
-fn upload(body: &JsonObject<'_>, _: usize) -> Result<Action, RecordError> {
-    let upload = UploadAction {
+fn upload(body: &JsonObject<'_>) -> Result<UploadAction, RecordError> {
+    Ok(UploadAction {
         artifact: body.text("artifact")?,
         from: body.text("from")?,
         to: body.text("to")?,
         user: body.text("user")?,
         log_source: body.text("log_source")?,
-    };
-    Ok(Action {
-        upload_action: Some(upload),
-        ..Action::default()
     })
 }
 
-fn run(body: &JsonObject<'_>, _: usize) -> Result<Action, RecordError> {
-    let run = RunAction {
+fn run(body: &JsonObject<'_>) -> Result<RunAction, RecordError> {
+    Ok(RunAction {
         path: body.text("path")?,
         args: body.list("args", |value| text("args", value))?,
         dir: body.text("dir")?,
@@ -100,10 +106,6 @@ fn run(body: &JsonObject<'_>, _: usize) -> Result<Action, RecordError> {
         user: body.text("user")?,
         log_source: body.text("log_source")?,
         ..RunAction::default()
-    };
-    Ok(Action {
-        run_action: Some(run),
-        ..Action::default()
     })
 }
 
@@ -118,73 +120,49 @@ fn resource_limits(limits: &JsonObject<'_>) -> Result<Option<ResourceLimits>, Re
     }))
 }
 
-fn timeout(body: &JsonObject<'_>, depth: usize) -> Result<Action, RecordError> {
-    let timeout = TimeoutAction {
+fn timeout(body: &JsonObject<'_>, depth: usize) -> Result<TimeoutAction, RecordError> {
+    Ok(TimeoutAction {
         action: inner(body, depth)?,
         deprecated_timeout_ns: body.number("timeout")?,
         log_source: body.text("log_source")?,
         ..TimeoutAction::default()
-    };
-    Ok(Action {
-        timeout_action: Some(Box::new(timeout)),
-        ..Action::default()
     })
 }
 
-fn emit_progress(body: &JsonObject<'_>, depth: usize) -> Result<Action, RecordError> {
-    let emit_progress = EmitProgressAction {
+fn emit_progress(body: &JsonObject<'_>, depth: usize) -> Result<EmitProgressAction, RecordError> {
+    Ok(EmitProgressAction {
         action: inner(body, depth)?,
         start_message: body.text("start_message")?,
         success_message: body.text("success_message")?,
         failure_message_prefix: body.text("failure_message_prefix")?,
         log_source: body.text("log_source")?,
-    };
-    Ok(Action {
-        emit_progress_action: Some(Box::new(emit_progress)),
-        ..Action::default()
     })
 }
 
-fn attempt(body: &JsonObject<'_>, depth: usize) -> Result<Action, RecordError> {
-    let attempt = TryAction {
+fn attempt(body: &JsonObject<'_>, depth: usize) -> Result<TryAction, RecordError> {
+    Ok(TryAction {
         action: inner(body, depth)?,
         log_source: body.text("log_source")?,
-    };
-    Ok(Action {
-        try_action: Some(Box::new(attempt)),
-        ..Action::default()
     })
 }
 
-fn parallel(body: &JsonObject<'_>, depth: usize) -> Result<Action, RecordError> {
-    let parallel = ParallelAction {
+fn parallel(body: &JsonObject<'_>, depth: usize) -> Result<ParallelAction, RecordError> {
+    Ok(ParallelAction {
         actions: inner_list(body, depth)?,
         log_source: body.text("log_source")?,
-    };
-    Ok(Action {
-        parallel_action: Some(parallel),
-        ..Action::default()
     })
 }
 
-fn serial(body: &JsonObject<'_>, depth: usize) -> Result<Action, RecordError> {
-    let serial = SerialAction {
+fn serial(body: &JsonObject<'_>, depth: usize) -> Result<SerialAction, RecordError> {
+    Ok(SerialAction {
         actions: inner_list(body, depth)?,
         log_source: body.text("log_source")?,
-    };
-    Ok(Action {
-        serial_action: Some(serial),
-        ..Action::default()
     })
 }
 
-fn codependent(body: &JsonObject<'_>, depth: usize) -> Result<Action, RecordError> {
-    let codependent = CodependentAction {
+fn codependent(body: &JsonObject<'_>, depth: usize) -> Result<CodependentAction, RecordError> {
+    Ok(CodependentAction {
         actions: inner_list(body, depth)?,
         log_source: body.text("log_source")?,
-    };
-    Ok(Action {
-        codependent_action: Some(codependent),
-        ..Action::default()
     })
 }
