@@ -101,21 +101,11 @@ impl ImportReport {
 
     /// What the first reading alone knows.
     pub(super) fn without_counts(&self) -> Self {
-        let Self {
-            version,
-            index,
-            bytes,
-            labels,
-            permanent_domains,
-            ..
-        } = self.clone();
         Self {
-            version,
-            index,
-            bytes,
-            labels,
-            permanent_domains,
-            ..Self::default()
+            kinds: BTreeMap::new(),
+            quarantined: Vec::new(),
+            foreign: Vec::new(),
+            ..self.clone()
         }
     }
 
