@@ -38,6 +38,16 @@ pub struct LayoutChange {
     pub statements: Vec<String>,
 }
 
+impl LayoutChange {
+    fn of(step: LayoutStep, table: &str, statements: Vec<String>) -> Self {
+        Self {
+            step,
+            table: Some(table.to_owned()),
+            statements,
+        }
+    }
+}
+
 /// Where the statements would run.
 enum Target<'a> {
     /// This database, whose tables have options, comments and objects of their own.
@@ -127,18 +137,10 @@ pub async fn layout_sql(
     let plans = plan::tables(&lens, way, &context.migrations, target.server());
     let mut changes = copies(&mut target, &lens, &plans, to).await?;
     changes.extend(cut_over(&mut target, &lens, &plans, from, to).await?);
-    changes.extend(
-        replaced(&lens, &plans)
-            .into_iter()
-            .map(|name| LayoutChange {
-                step: LayoutStep::CleanUp,
-                statements: vec![schema::drop_table(
-                    target.dialect(),
-                    &side_table(&name, from),
-                )],
-                table: Some(name),
-            }),
-    );
+    changes.extend(replaced(&lens, &plans).into_iter().map(|name| {
+        let drop = schema::drop_table(target.dialect(), &side_table(&name, from));
+        LayoutChange::of(LayoutStep::CleanUp, &name, vec![drop])
+    }));
     changes.retain(|change| !change.statements.is_empty());
     Ok(changes)
 }
@@ -156,17 +158,10 @@ async fn copies(
         let name = &plan.table.name;
         let staged = plan.staged(to);
         let options = target.options(lens, plan, &staged).await.about(name)?;
-        let of_step = |step, statements| LayoutChange {
-            step,
-            table: Some(name.clone()),
-            statements,
-        };
-        created.push(of_step(
-            LayoutStep::Prepare,
-            statements::copy(dialect, plan, &staged, &options, &[]),
-        ));
+        let copy = statements::copy(dialect, plan, &staged, &options, &[]);
+        created.push(LayoutChange::of(LayoutStep::Prepare, name, copy));
         let indexes = schema::index_ahead(dialect, &plan.table, &staged, &plan.table.indexes);
-        indexed.push(of_step(LayoutStep::Index, indexes));
+        indexed.push(LayoutChange::of(LayoutStep::Index, name, indexes));
     }
     created.extend(indexed);
     Ok(created)
@@ -192,11 +187,7 @@ async fn cut_over(
         changes.extend(replaced(lens, plans).into_iter().map(|name| {
             let aside = side_table(&name, from);
             let statements = schema::set_aside(dialect, &lens.source.tables[&name], &aside);
-            LayoutChange {
-                step,
-                table: Some(name),
-                statements,
-            }
+            LayoutChange::of(step, &name, statements)
         }));
     }
     for plan in plans {
@@ -216,11 +207,7 @@ async fn cut_over(
             }
             Strategy::Copy => {
                 let statements = target.belongings(lens, plan, to).await.about(name)?;
-                belongings.push(LayoutChange {
-                    step: LayoutStep::CutOver,
-                    table: Some(name.clone()),
-                    statements,
-                });
+                belongings.push(LayoutChange::of(LayoutStep::CutOver, name, statements));
                 if is_at_once {
                     schema::take_place(dialect, &plan.table, &staged)
                 } else {
@@ -228,11 +215,7 @@ async fn cut_over(
                 }
             }
         };
-        changes.push(LayoutChange {
-            step,
-            table: Some(name.clone()),
-            statements,
-        });
+        changes.push(LayoutChange::of(step, name, statements));
     }
     if !is_at_once {
         changes.push(renames_at_once(lens, plans, from, to));

@@ -112,7 +112,7 @@ where
         announce(service, changed, Cause::Other, trace_id);
         return Ok(());
     };
-    announce_removal_locked(service, slot, row, trace_id).await?;
+    announce_removal(service, slot, row, trace_id).await?;
     drop(lock);
     service
         .clients()
@@ -141,6 +141,7 @@ async fn stop_once(
         .as_ref()
         .is_none_or(|row| row.instance_key() != instance)
     {
+        let _lock = service.lock_key(slot.0).await?;
         announce_removal(service, slot, row, trace_id).await?;
         *announced = Some(row.clone());
     }
@@ -156,19 +157,9 @@ async fn stop_once(
     }
 }
 
-async fn announce_removal(
-    service: &Service,
-    slot: (&[u8], i32),
-    row: &ActualLrp,
-    trace_id: &TraceId,
-) -> Result<(), DomainError> {
-    let _lock = service.lock_key(slot.0).await?;
-    announce_removal_locked(service, slot, row, trace_id).await
-}
-
 /// Publishes the removal of the instance ahead of time, unless the slot has another one by now. The
 /// caller holds the key lock.
-async fn announce_removal_locked(
+async fn announce_removal(
     service: &Service,
     (process_guid, index): (&[u8], i32),
     row: &ActualLrp,
