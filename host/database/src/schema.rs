@@ -265,22 +265,17 @@ pub fn rename_table(dialect: Dialect, from: &str, to: &str) -> String {
 
 /// `ALTER TABLE … DROP COLUMN`.
 pub fn drop_column(dialect: Dialect, table: &str, column: &str) -> String {
-    written(
-        dialect,
-        TableQuery::alter()
-            .table(Alias::new(table))
-            .drop_column(Alias::new(column)),
-    )
+    written(dialect, alteration(table).drop_column(Alias::new(column)))
+}
+
+fn alteration(table: &str) -> sea_query::TableAlterStatement {
+    TableQuery::alter().table(Alias::new(table)).to_owned()
 }
 
 /// `ALTER TABLE … ADD COLUMN`.
 pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
-    written(
-        dialect,
-        TableQuery::alter()
-            .table(Alias::new(table))
-            .add_column(definition(dialect, column)),
-    )
+    let definition = definition(dialect, column);
+    written(dialect, alteration(table).add_column(definition))
 }
 
 /// Whether the server rewrites a table to add these columns, while its rows cannot be changed:
@@ -305,12 +300,10 @@ fn is_long_text(kind: ColumnType) -> bool {
 pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
     match dialect {
         Dialect::Postgres => postgres::alter_column(table, column),
-        Dialect::Sqlite | Dialect::Mysql => written(
-            dialect,
-            TableQuery::alter()
-                .table(Alias::new(table))
-                .modify_column(definition(dialect, column)),
-        ),
+        Dialect::Sqlite | Dialect::Mysql => {
+            let definition = definition(dialect, column);
+            written(dialect, alteration(table).modify_column(definition))
+        }
     }
 }
 
