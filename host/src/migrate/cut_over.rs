@@ -482,14 +482,19 @@ async fn record(
     Ok(phase)
 }
 
-/// Removes what a finished migration replaced. Safe to repeat; runs only once the version is
-/// durable.
+/// Removes what a finished migration replaced, once its version is durable, or what an abandoned one
+/// left. Safe to repeat.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context
         .progress
         .enter("clean-up", "what is not needed any more", None);
     state::drop_leftovers(context, fence).await?;
-    quarantine::give_back(context, fence).await?;
+    // A migration that is abandoned has reversed none; and while it is recorded, no unit can be put
+    // back.
+    let phase = state::phase(&mut context.database.read().await?).await?;
+    if phase.is_some_and(Phase::has_arrived) {
+        quarantine::give_back(context, fence).await?;
+    }
     // That which was given back.
     residue::remove_useless(context, fence).await?;
     quarantine::forget_pending(fence).await?;

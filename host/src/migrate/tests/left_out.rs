@@ -214,6 +214,43 @@ async fn newer_unit_of_the_same_key_is_not_overwritten() {
     assert_eq!(entries(&world).await, before, "nor by a newer one");
 }
 
+/// Goal: a unit that remains in quarantine after a `down` does not hinder the end of a later
+/// migration that is abandoned. Method: partial runs, each of which is given up or begun by a host
+/// at the older version.
+#[tokio::test]
+async fn abandoned_migration_ends_while_an_earlier_one_has_a_unit_in_quarantine() {
+    let world = with_bad_units().await;
+    world.up(5).await.unwrap();
+    world
+        .execute(
+            "INSERT INTO desired_lrps (guid, domain, routes, run_info, tags, strategy) \
+             SELECT 'app-00003', 'newer', routes, run_info, tags, strategy FROM desired_lrps WHERE guid = 'app-00001'",
+        )
+        .await;
+    world.down(1).await.unwrap();
+    let before = world.everything().await;
+    let kept = entries(&world).await;
+    assert_eq!(kept.keys().collect::<Vec<_>>(), [BAD[0]]);
+    for is_aborted in [true, false] {
+        let fence = Fence::raise(&world.context.database).await.unwrap();
+        let part = run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(1)).await;
+        assert!(matches!(part, Ok(RunOutcome::Partial(_))), "{part:?}");
+        if is_aborted {
+            let given_up = GivenUp { from: 1, to: 5 };
+            assert_eq!(world.abort().await.unwrap(), Some(given_up));
+        } else {
+            assert_eq!(world.up(1).await.unwrap(), Decision::Serve);
+        }
+        assert_eq!(world.count("bbs_migration").await, 0);
+        assert!(world.leftovers().await.is_empty());
+        assert_eq!(world.everything().await, before);
+        assert_eq!(entries(&world).await, kept);
+    }
+    let fates = retried(&world, Some(corrected())).await;
+    let table = "desired_lrps".to_owned();
+    assert_eq!(fates[BAD[0]], Fate::InTheWay { table });
+}
+
 #[tokio::test]
 async fn columns_that_the_owner_adds_and_removes_do_not_keep_a_unit_in_quarantine() {
     let world = with_bad_units().await;
