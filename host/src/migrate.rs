@@ -110,6 +110,9 @@ pub struct Context {
     pub now_ns: i64,
     /// Bounds of batches and units.
     pub tuning: Tuning,
+    /// Whether a start serves clients while it copies rows. Such a migration copies more tables, so
+    /// it is examined and planned as such.
+    pub is_online: bool,
 }
 
 impl Context {

@@ -66,6 +66,7 @@ impl Stored {
                 batch_bytes: 100_000,
                 ..Tuning::default()
             },
+            is_online: false,
         };
         Self {
             context,

@@ -387,6 +387,49 @@ async fn all_reasons_against_a_migration_are_said_at_once(kind: Kind) {
     assert_eq!(stored.version().await, VERSION);
 }
 
+on_each_database!(online_migration_is_refused_for_each_table_that_it_copies);
+/// Setup: an object on a table that gets a column, which is added in place unless clients are served
+/// meanwhile.
+async fn online_migration_is_refused_for_each_table_that_it_copies(kind: Kind) {
+    let mut stored = with_fixture(kind).await;
+    let newest = newest(&stored);
+    let (made, description) = match kind {
+        Kind::Sqlite | Kind::Postgres => (
+            "CREATE VIEW op_view AS SELECT guid FROM tasks",
+            "view op_view",
+        ),
+        Kind::Mariadb | Kind::Mysql => (
+            "CREATE TRIGGER op_trigger BEFORE UPDATE ON tasks FOR EACH ROW SET NEW.domain = NEW.domain",
+            "trigger op_trigger",
+        ),
+    };
+    stored.execute(made).await;
+    let tables = stored.tables().await;
+    let offline = plan(&stored.context, newest).await.unwrap();
+    assert_eq!(offline.refused, None);
+
+    stored.context.is_online = true;
+    let intent = Intent::Up { wanted: newest };
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let refusal = online::start(&stored.context, &fence, intent)
+        .await
+        .expect_err(description)
+        .to_string();
+    assert!(refusal.contains(description), "{refusal}");
+    let planned = plan(&stored.context, newest).await.unwrap();
+    assert_eq!(planned.refused.as_ref(), Some(&refusal));
+    assert!(planned.bytes_to_copy > offline.bytes_to_copy);
+    let shown = status(&stored.context, intent).await.unwrap();
+    assert_eq!(shown.refused.as_ref(), Some(&refusal));
+    let mut after = stored.tables().await;
+    after.retain(|table| tables.contains(table) || !table.starts_with("bbs_"));
+    assert_eq!((after, stored.version().await), (tables, VERSION));
+
+    stored.execute(removal(&refusal, description)).await;
+    let started = online::start(&stored.context, &fence, intent).await;
+    assert!(matches!(started, Ok(Start::Follow(_))), "{started:?}");
+}
+
 on_each_database!(view_in_the_place_of_a_table_is_refused);
 async fn view_in_the_place_of_a_table_is_refused(kind: Kind) {
     let stored = Stored::open(&TestDatabase::new(kind), fixture::migrations()).await;

@@ -21,7 +21,7 @@ use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
-use crate::migrate::{self, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
+use crate::migrate::{self, Context, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
 pub(super) use quarantine::corrected;
 pub(super) use steer::Steered;
@@ -184,12 +184,13 @@ impl MigrateCommand {
         match self.action {
             MigrateAction::Status(shown) => status(shown).await?,
             MigrateAction::History(shown) => history::history(shown).await?,
-            MigrateAction::Plan(planned) => plan(planned).await?,
+            MigrateAction::Plan(planned) => plan(planned, Prepared::start_context).await?,
             MigrateAction::Up(Upwards { shown, to, terms }) if terms.dry_run => {
-                plan(Planned::dry_run(shown, to)).await?;
+                plan(Planned::dry_run(shown, to), Prepared::context).await?;
             }
             MigrateAction::Down(down) if down.terms.dry_run => {
-                plan(Planned::dry_run(down.shown, Some(down.to))).await?;
+                let planned = Planned::dry_run(down.shown, Some(down.to));
+                plan(planned, Prepared::context).await?;
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
                 let (prepared, wanted) =
@@ -242,7 +243,7 @@ fn version(prepared: &Prepared, to: Option<&VersionName>) -> Result<DataVersion,
 
 async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let status = migrate::status(&prepared.context(), prepared.intent()).await?;
+    let status = migrate::status(&prepared.start_context(), prepared.intent()).await?;
     let wrong_keys = prepared.wrong_keys().await?;
     // What a host that waits for the lock would log; a lock that cannot be read is no reason to
     // show nothing.
@@ -279,10 +280,11 @@ async fn plan(
         check,
         sql,
     }: Planned,
+    context: impl FnOnce(&Prepared) -> Context,
 ) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let to = version(&prepared, to.as_ref())?;
-    let context = prepared.context();
+    let context = context(&prepared);
     if let Some(dialect) = sql {
         let changes = migrate::layout_sql(&context, to, dialect.map(Dialect::from)).await?;
         return form.print(&changes, || render::layout_sql(&changes));
@@ -393,7 +395,7 @@ async fn migrate_to(
 /// Takes the lock for a migration that may begin.
 async fn lock_for(prepared: &Prepared, intent: Intent) -> Result<(HeldLock, Fence), StartupError> {
     prepared
-        .lock_now(async || prepared.may_begin(intent).await)
+        .lock_now(async || prepared.may_begin(&prepared.context(), intent).await)
         .await
 }
 

@@ -94,6 +94,19 @@ impl Work {
         Ok(Self::through(context, way, lens, true))
     }
 
+    /// The migration that a start makes in this context. One of an empty database is offline.
+    pub(super) async fn planned(
+        context: &Context,
+        tx: &mut Transaction,
+        way: Way<'_>,
+    ) -> Result<Self, MigrateError> {
+        if context.is_online && way.from > 0 {
+            Ok(Self::online(context, way)?)
+        } else {
+            Self::restoring(context, tx, way).await
+        }
+    }
+
     fn through(context: &Context, way: Way<'_>, lens: Lens, is_online: bool) -> Self {
         let from = way.from;
         let to = way.to;

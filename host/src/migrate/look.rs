@@ -77,7 +77,7 @@ pub(super) async fn reasons_between(
     }
     let histories = HistoryPair::here(context, tx).await?;
     let way = histories.way(from, to);
-    let work = Work::restoring(context, tx, way).await?;
+    let work = Work::planned(context, tx, way).await?;
     examine::examine(tx, &histories, &work).await
 }
 

@@ -41,6 +41,10 @@ pub async fn start(
     fence: &Fence,
     intent: Intent,
 ) -> Result<Start, MigrateError> {
+    let context = &Context {
+        is_online: true,
+        ..context.clone()
+    };
     let decision = decided(context, fence, intent).await?;
     let (Decision::Begin { from, to } | Decision::Continue { from, to }) = decision else {
         if !matches!(decision, Decision::ShutDown(_)) {

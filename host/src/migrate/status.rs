@@ -256,13 +256,18 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
     Ok(counted)
 }
 
-/// The plan of a migration to a version.
+/// The plan of a migration to a version, as a start in this context makes it.
 ///
 /// # Errors
 /// The migrations do not lead from the database's version to the other one, or the database fails.
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let mut reader = context.database.read().await?;
     let from = state::current_of(&found::read(&mut reader).await?);
+    // The way down is always offline.
+    let context = &Context {
+        is_online: context.is_online && to > from,
+        ..context.clone()
+    };
     let histories = HistoryPair::here(context, &mut reader).await?;
     drop(reader);
     check_ends(context, &histories, from, to)?;
@@ -272,7 +277,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let way = histories.way(from, to);
     // The examining transaction reads nothing more after a statement that the server has refused.
     let mut reader = context.database.read().await?;
-    let work = Work::restoring(context, &mut reader, way).await?;
+    let work = Work::planned(context, &mut reader, way).await?;
     let tables = table_changes(&mut reader, &work).await?;
     let copied = tables
         .iter()

@@ -30,7 +30,7 @@ use crate::admin;
 use crate::api::{self, Api, LINE_END};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, OnUnreadable, shipped_module_cache};
+use crate::config::{Config, MigrationMode, OnUnreadable, shipped_module_cache};
 use crate::domain::{Policy, Service};
 use crate::events::Events;
 use crate::http::Gate;
@@ -327,7 +327,15 @@ impl Prepared {
         self.is_pinned(version) || version < self.wanted()
     }
 
-    /// The parts that `migrate` works with, with the present time.
+    /// The parts that `migrate` works with at a start of a host with this configuration.
+    pub fn start_context(&self) -> Context {
+        Context {
+            is_online: self.config.migration.mode == MigrationMode::Online,
+            ..self.context()
+        }
+    }
+
+    /// The parts that `migrate` works with while no client is served, with the present time.
     pub fn context(&self) -> Context {
         let migrations = self
             .catalog
@@ -347,6 +355,7 @@ impl Prepared {
             },
             now_ns: SystemClock.now_ns(),
             tuning: self.tuning(),
+            is_online: false,
         }
     }
 

@@ -23,7 +23,7 @@ use crate::config::Config;
 use crate::import::{Due, ImportError};
 use crate::lock::fence::Fence;
 use crate::lock::{HeldLock, LockError, LockPurpose, MasterLock};
-use crate::migrate::{self, Decision, Intent, Reason};
+use crate::migrate::{self, Context, Decision, Intent, Reason};
 
 /// Far above the time of an examination of a large database.
 const LONGEST_FIRST_LOOK: Duration = Duration::from_secs(10);
@@ -43,20 +43,20 @@ impl Prepared {
         }
     }
 
-    /// Checks that database and keys allow this intent. Reads only.
+    /// Checks that database and keys allow this intent in a context. Reads only.
     ///
     /// # Errors
     /// [`StartupError::ShutDown`] with the reason, [`StartupError::Import`] if an import comes
     /// first or `bbs_import` contradicts the database, or an error of
     /// [`check_keys`](Self::check_keys).
-    pub async fn may_begin(&self, intent: Intent) -> Result<(), StartupError> {
+    pub async fn may_begin(&self, context: &Context, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
         match self.import_status().await?.due {
             Due::Import => return Err(ImportError::Due.into()),
             Due::Interrupted => return Err(ImportError::Unfinished.into()),
             Due::Nothing | Due::NotIntoThis | Due::Unmarked { .. } => {}
         }
-        match migrate::look(&self.context(), intent).await? {
+        match migrate::look(context, intent).await? {
             Decision::ShutDown(reason) => Err(StartupError::ShutDown(reason)),
             _ => Ok(()),
         }
@@ -157,7 +157,7 @@ impl Prepared {
     pub(super) async fn may_serve(&self) -> Result<(), StartupError> {
         let ours = self.config.migration.rollback_on_drain_to;
         self.check_serials().await?;
-        match self.may_begin(self.intent()).await {
+        match self.may_begin(&self.start_context(), self.intent()).await {
             Err(StartupError::ShutDown(Reason::GoingDown { to })) if ours == Some(to) => Ok(()),
             Err(StartupError::Import(ImportError::Due)) => self.may_import().await,
             seen => seen,

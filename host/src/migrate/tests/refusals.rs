@@ -312,6 +312,35 @@ async fn foreign_table_survives_whatever_its_name() {
     );
 }
 
+/// Goal: a table of the owner with the name under which an online migration would set an original
+/// aside refuses it, and survives. Method: a table that gets columns is copied online alone.
+#[tokio::test]
+async fn foreign_table_with_the_name_of_an_original_set_aside_refuses_an_online_migration() {
+    let world = TestEngine::with_rows(3).await;
+    world.up(4).await.unwrap();
+    world
+        .execute("CREATE TABLE actual_lrps__4 AS SELECT * FROM actual_lrps")
+        .await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let error = online::start(&world.context, &fence, Intent::Up { wanted: 5 })
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, MigrateError::NameInTheWay { name } if name == "actual_lrps__4"),
+        "{error}"
+    );
+    assert_eq!(world.version().await, (4, 4), "nothing was recorded");
+    let online_context = Context {
+        is_online: true,
+        ..world.context.clone()
+    };
+    let planned = plan(&online_context, 5).await.unwrap();
+    assert_eq!(planned.refused, Some(error.to_string()));
+    assert_eq!(plan(&world.context, 5).await.unwrap().refused, None);
+    world.up(5).await.unwrap();
+    assert_eq!(world.count("actual_lrps__4").await, 6);
+}
+
 /// Goal: the record that a host left when it ended does not take a database back that Diego's BBS
 /// has migrated since.
 #[tokio::test]

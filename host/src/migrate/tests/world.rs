@@ -56,6 +56,7 @@ impl TestEngine {
             },
             now_ns: 1_795_000_000_000_000_000,
             tuning: Tuning::default(),
+            is_online: false,
         };
         Self {
             _folder: folder,
