@@ -64,7 +64,7 @@ async fn reasons_against(
 
 /// The reasons against a migration from the version of the database to another, or against serving
 /// it there.
-pub(super) async fn reasons_between(
+async fn reasons_between(
     context: &Context,
     tx: &mut Transaction,
     from: DataVersion,

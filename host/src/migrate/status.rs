@@ -10,7 +10,7 @@ use bbs_lens::transform::Transform;
 use serde::Serialize;
 
 use super::decide::{Decision, Found, Intent, decide};
-use super::look::{check_ends, look, reasons_against_rollback, reasons_between};
+use super::look::{check_ends, look, reasons_against_rollback};
 use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
@@ -263,19 +263,21 @@ async fn rows(tx: &mut Transaction) -> Result<Vec<RowCount>, MigrateError> {
 pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateError> {
     let mut reader = context.database.read().await?;
     let from = state::current_of(&found::read(&mut reader).await?);
-    // The way down is always offline.
+    let direction = Direction::between(from, to);
+    let intent = match direction {
+        Direction::Up => Intent::Up { wanted: to },
+        Direction::Down => Intent::Down { to },
+    };
     let context = &Context {
-        is_online: context.is_online && to > from,
+        // The way down is always offline.
+        is_online: context.is_online && direction == Direction::Up,
         ..context.clone()
     };
     let histories = HistoryPair::here(context, &mut reader).await?;
     drop(reader);
     check_ends(context, &histories, from, to)?;
-    let reasons = reasons_between(context, &mut context.database.read().await?, from, to).await?;
-    let refused = MigrateError::refuse(reasons);
-    let direction = Direction::between(from, to);
+    let refused = refusal(context, intent).await?;
     let way = histories.way(from, to);
-    // The examining transaction reads nothing more after a statement that the server has refused.
     let mut reader = context.database.read().await?;
     let work = Work::planned(context, &mut reader, way).await?;
     let tables = table_changes(&mut reader, &work).await?;
@@ -292,13 +294,26 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
         to,
         direction,
         reversible: migrations.iter().all(|migration| migration.reversible),
-        refused: refused.err().map(|refusal| refusal.to_string()),
+        refused,
         inserted: way.inserted(),
         migrations,
         tables,
         bytes_to_copy,
         estimated_seconds: bytes_to_copy.div_ceil(COPIED_BYTES_PER_SECOND),
     })
+}
+
+/// Why a start with this intent ends before it writes anything, if it does.
+///
+/// # Errors
+/// The database fails.
+async fn refusal(context: &Context, intent: Intent) -> Result<Option<String>, MigrateError> {
+    match look(context, intent).await {
+        Ok(Decision::ShutDown(reason)) => Ok(Some(reason.to_string())),
+        Ok(_) => Ok(None),
+        Err(fault @ (MigrateError::Sql { .. } | MigrateError::Database(_))) => Err(fault),
+        Err(refusal) => Ok(Some(refusal.to_string())),
+    }
 }
 
 /// The changes of each table that a migration changes or removes.
@@ -372,10 +387,13 @@ async fn size_of(
         return Ok((0, 0));
     }
     let rows = state::count(tx, table).await?.unsigned_abs();
+    // A column that is missing refuses the migration, or is one of an unfinished cut-over.
+    let found = schema::read_back(tx, table).await?;
+    let is_there = |name: &str| found.as_ref().is_some_and(|found| found.has_column(name));
     let texts = work.lens.source.tables[table]
         .columns
         .iter()
-        .filter(|column| column.kind.is_text());
+        .filter(|column| column.kind.is_text() && is_there(&column.name));
     let bytes = state::text_bytes(tx, table, texts.map(|column| column.name.as_str())).await?;
     Ok((rows, bytes))
 }

@@ -247,6 +247,11 @@ async fn unfinished_down_is_resumed_only_by_the_same_intent() {
         world.down(2).await.unwrap(),
         Decision::ShutDown(Reason::GoingDown { to: 1 })
     );
+    let going_down = Some(Reason::GoingDown { to: 1 }.to_string());
+    for (to, refused) in [(5, &going_down), (2, &going_down), (1, &None)] {
+        let planned = plan(&world.context, to).await.unwrap();
+        assert_eq!(planned.refused, *refused, "{to}");
+    }
     world.seal_routes().await;
     assert_eq!(
         world.down(1).await.unwrap(),

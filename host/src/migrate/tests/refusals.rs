@@ -122,6 +122,8 @@ async fn another_module_for_a_version_that_ran_is_an_error() {
             matches!(&error, MigrateError::DigestChanged { version: 4, .. }),
             "{error}"
         );
+        let planned = plan(&world.context, version).await.unwrap();
+        assert_eq!(planned.refused, Some(error.to_string()));
     }
 }
 
@@ -167,6 +169,8 @@ async fn module_inserted_below_those_that_ran_is_refused_without_a_newer_version
             .contains("add a migration above 5 (an empty one suffices)"),
         "{error}"
     );
+    let planned = plan(&world.context, 5).await.unwrap();
+    assert_eq!(planned.refused, Some(error.to_string()));
     world.down(3).await.unwrap();
     world.up(5).await.unwrap();
 }
@@ -247,6 +251,27 @@ async fn versions_that_the_catalog_does_not_have_are_errors() {
         world.up(3).await.unwrap_err(),
         MigrateError::UnreadableVersion { .. }
     ));
+}
+
+/// Goal: a plan names no differences of tables whose cut-over the next start completes. Method: the
+/// state of MySQL between the version and the new names.
+#[tokio::test]
+async fn unfinished_cut_over_is_no_reason_against_a_plan() {
+    let world = TestEngine::with_rows(2).await;
+    world
+        .execute(
+            "UPDATE configurations SET value = '{\"CurrentVersion\":5,\"TargetVersion\":5}' WHERE id = 'version'",
+        )
+        .await;
+    world
+        .execute(
+            "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
+             VALUES (1, 1, 5, FALSE, '', 1, 'renaming')",
+        )
+        .await;
+    let decision = look(&world.context, Intent::Up { wanted: 7 }).await;
+    assert_eq!(decision.unwrap(), Decision::Begin { from: 5, to: 7 });
+    assert_eq!(plan(&world.context, 7).await.unwrap().refused, None);
 }
 
 #[tokio::test]
