@@ -403,24 +403,28 @@ pub(super) async fn update(
     tx.execute(&update).await.map_err(failed("update a record"))
 }
 
-/// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's
-/// residue is deleted too.
+/// Deletes the matching rows of a unit and returns their number. The unit's residue stays.
 pub(super) async fn delete(
+    tx: &mut Transaction,
+    table: EntityTable,
+    key: &[u8],
+    filter: Filter,
+) -> Result<u64, StoreError> {
+    let filter = filter.equals(table.key, key);
+    tx.execute(&deletion(table, &filter, tx.dialect()))
+        .await
+        .map_err(failed("delete records"))
+}
+
+/// Deletes a unit's rows of a table, and its residue. Returns the number of rows.
+pub(super) async fn delete_unit(
     tx: &mut Transaction,
     table: EntityTable,
     residue_places: Option<&residue::Places>,
     key: &[u8],
-    filter: Filter,
 ) -> Result<u64, StoreError> {
-    let whole_unit = filter.conditions().count() == 0;
-    let filter = filter.equals(table.key, key);
-    let deleted = tx
-        .execute(&deletion(table, &filter, tx.dialect()))
-        .await
-        .map_err(failed("delete records"))?;
-    if whole_unit {
-        delete_residue(tx, residue_places, key).await?;
-    }
+    let deleted = delete(tx, table, key, Filter::everything()).await?;
+    delete_residue(tx, residue_places, key).await?;
     Ok(deleted)
 }
 

@@ -119,7 +119,7 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`].
     pub async fn delete_task(&mut self, guid: &[u8]) -> Result<bool, StoreError> {
-        Ok(self.delete(TABLE, guid, Filter::everything()).await? > 0)
+        Ok(self.delete_unit(TABLE, guid).await? > 0)
     }
 }
 

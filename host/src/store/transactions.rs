@@ -345,8 +345,7 @@ impl Writer {
         }
     }
 
-    /// Deletes the matching rows of a unit and returns their number. Without conditions, the unit's
-    /// residue is deleted too.
+    /// Deletes the matching rows of a unit and returns their number. The unit's residue stays.
     pub(super) async fn delete(
         &mut self,
         table: EntityTable,
@@ -354,13 +353,33 @@ impl Writer {
         filter: Filter,
     ) -> Result<u64, StoreError> {
         self.touch(table, key);
+        match self.access.backend_of(table) {
+            None => Ok(0),
+            Some(Backend::Direct) => direct::delete(&mut self.session.tx, table, key, filter).await,
+            Some(Backend::Lensed(lenses)) => {
+                self.units
+                    .delete(lenses, &mut self.session, (table, key), &filter)
+                    .await
+            }
+        }
+    }
+
+    /// Deletes a unit's rows of a table, and its residue, which no row needs any more. Returns the
+    /// number of rows.
+    pub(super) async fn delete_unit(
+        &mut self,
+        table: EntityTable,
+        key: &[u8],
+    ) -> Result<u64, StoreError> {
+        self.touch(table, key);
         let residue_places = self.access.residue_places(table.name);
         match self.access.backend_of(table) {
             None => Ok(0),
             Some(Backend::Direct) => {
-                direct::delete(&mut self.session.tx, table, residue_places, key, filter).await
+                direct::delete_unit(&mut self.session.tx, table, residue_places, key).await
             }
             Some(Backend::Lensed(lenses)) => {
+                let filter = Filter::everything();
                 self.units
                     .delete(lenses, &mut self.session, (table, key), &filter)
                     .await

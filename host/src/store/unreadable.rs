@@ -244,6 +244,10 @@ impl Writer {
                 at_ns: self.now_ns(),
             };
             quarantine.keep(&mut self.session.tx, row).await?;
+            if place.is_empty() {
+                self.delete_unit(kind.entities(), key).await?;
+                continue;
+            }
             let row = place
                 .iter()
                 .fold(Filter::everything(), |filter, (column, value)| {

@@ -2,7 +2,7 @@
 //! continues.
 
 use crate::api::actual_lrps::{CLAIM, REMOVE, START, claim, remove, start};
-use crate::harness::database::on_each_database;
+use crate::harness::database::{on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -173,6 +173,43 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
         .await;
     until_ended(&host).await;
     assert!(host.terminate().success());
+}
+
+on_each_database!(residue_of_a_record_stays_when_an_update_begins_and_ends);
+/// Method: residue that the way up has given back and removed is put into its place again, as a
+/// migration leaves it there on its way up.
+async fn residue_of_a_record_stays_when_an_update_begins_and_ends(kind: Kind) {
+    let installation =
+        Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
+    let host = installation.serve();
+    desire_version_1(&host).await;
+    assert!(host.terminate().success());
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    stored
+        .execute("UPDATE desired_lrps SET update_strategy = 1")
+        .await;
+    installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    stored
+        .execute(
+            "CREATE TABLE saved AS SELECT * FROM bbs_residue WHERE table_name = 'desired_lrps'",
+        )
+        .await;
+    installation.succeed(&["migrate", "up"]);
+    stored
+        .execute("INSERT INTO bbs_residue SELECT * FROM saved")
+        .await;
+    let residue = async || {
+        let query = "SELECT row_digest FROM bbs_residue ORDER BY row_digest";
+        texts(&stored.context.database, query).await
+    };
+    let before = residue().await;
+    assert_ne!(before, [""; 0]);
+
+    let host = installation.serve();
+    update_on(&host, to(definition("version-2"))).await;
+    until_ended(&host).await;
+    assert!(host.terminate().success());
+    assert_eq!(residue().await, before);
 }
 
 on_each_database!(record_that_is_made_anew_gets_nothing_of_its_predecessor);
