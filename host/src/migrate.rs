@@ -288,6 +288,8 @@ async fn decided(
     fence: &Fence,
     intent: Intent,
 ) -> Result<Decision, MigrateError> {
+    // A drain may have ended this host's own cut-over while its commit was in flight.
+    state::wait_for_commits(context, fence).await?;
     // Looks again, now that no other host writes: what was seen before the fence was raised may
     // have changed since.
     let decision = look(context, intent).await?;

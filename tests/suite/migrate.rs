@@ -1,14 +1,17 @@
 //! The default catalog's migrations on a database: all at once, version by version, and down.
 
 use bbs::testing::database::{schema, sql};
-use bbs::testing::migrate::{Decision, Intent, MigrateError, Strategy, plan, status};
+use bbs::testing::lock::fence::Fence;
+use bbs::testing::migrate::online::{self, Start};
+use bbs::testing::migrate::{Decision, Intent, MigrateError, Strategy, plan, run, status};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
-use crate::harness::on_each::on_one_server;
+use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::stored::Stored;
+use crate::harness::until;
 
 async fn empty(kind: Kind) -> Stored {
     Stored::open(&TestDatabase::new(kind), fixture::migrations()).await
@@ -73,6 +76,45 @@ async fn first_migration_is_not_reversible(kind: Kind) {
         matches!(error, MigrateError::NotReversible { version, .. } if version == versions[0]),
         "{error}"
     );
+}
+
+on_each_mysql!(way_down_waits_for_the_commit_of_a_cut_over);
+/// Goal: a host that takes a database back while the commit of its cut-over is in flight decides on
+/// the version that this commit makes durable. Method: another transaction has written what the
+/// cut-over's writes, and commits once the way down waits for it.
+async fn way_down_waits_for_the_commit_of_a_cut_over(kind: Kind) {
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
+    let newest = *versions(&stored).last().unwrap();
+    let before = stored.rows(VERSION).await;
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let up = Intent::Up { wanted: newest };
+    let started = online::start(&stored.context, &fence, up).await.unwrap();
+    let Start::Follow(online) = started else {
+        panic!("there is nothing to migrate");
+    };
+    online.copy(&stored.context, &fence).await.unwrap();
+    let mut cut_over = stored.context.database.write().await.unwrap();
+    let version = format!("{{\"CurrentVersion\":{newest},\"TargetVersion\":{newest}}}");
+    for statement in [
+        format!("UPDATE configurations SET value = '{version}' WHERE id = 'version'"),
+        "UPDATE bbs_migration SET phase = 'renaming'".to_owned(),
+    ] {
+        cut_over.execute(sql(statement)).await.unwrap();
+    }
+
+    let commit = async {
+        until(|| stored.context.progress.snapshot().waiting.is_some()).await;
+        cut_over.commit().await.unwrap();
+    };
+    let down = run(&stored.context, &fence, Intent::Down { to: VERSION });
+    let (decision, ()) = tokio::join!(down, commit);
+    let begun = Decision::Begin {
+        from: newest,
+        to: VERSION,
+    };
+    assert_eq!(decision.unwrap(), begun);
+    stored.assert_layout(VERSION).await;
+    assert_eq!(stored.rows(VERSION).await, before);
 }
 
 on_each_database!(status_and_plan_describe_diegos_database);

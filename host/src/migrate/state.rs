@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decide::Found;
-use super::lock_waits::change_schema;
+use super::lock_waits::{change_schema, patiently};
 use super::own_tables::{self, APPLIED};
 use super::{Context, MigrateError, fault, layout_history};
 use crate::lock::fence::Fence;
@@ -246,6 +246,19 @@ pub(super) async fn wait_for_writers(tx: &mut Transaction) -> Result<(), Migrate
     let lock = sql("UPDATE bbs_migration SET token = token WHERE id = 1");
     tx.execute(lock).await.about("bbs_migration")?;
     Ok(())
+}
+
+/// Waits for commits of this host that have written the record of the unfinished migration: a commit
+/// goes on after its caller was dropped. Until then readers see the rows of before.
+pub(super) async fn wait_for_commits(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    if !exists(&mut context.database.read().await?, "bbs_migration").await? {
+        return Ok(());
+    }
+    patiently(context, || async {
+        let mut tx = fence.begin_change().await?;
+        wait_for_writers(&mut tx).await
+    })
+    .await
 }
 
 /// Locks the version: waits for a migration that begins, and lets none begin before the transaction
