@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::budget::OverBudget;
 use super::frame::Frame;
 use crate::layout::manifest::Access;
-use crate::layout::schema::{Column, RECORD_VERSION, Sealing};
+use crate::layout::schema::{Column, Layout, RECORD_VERSION, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
 
 /// The memory of a digest.
@@ -23,28 +23,53 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
 }
 
 /// For each unit, the digest of what a row function wrote and whose it is: keys, identity and
-/// written columns of its tables.
+/// written columns of its tables, as far as these distinguish units. `layout` is that of the frame.
 pub(super) fn unit_digests(
     frame: &Frame<'_>,
     accesses: &[Access],
+    layout: &Layout,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
-    digests_of(frame, accesses, Column::is_identity)
+    let accesses = distinguishing(accesses, layout);
+    digests_of(frame, &accesses, Column::is_identity)
 }
 
-/// The digest of [`unit_digests`] as earlier hosts computed it, without the identity.
+/// The digests of [`unit_digests`] as earlier hosts computed them: of all tables, and before that
+/// without the identity.
 pub(super) fn unit_digests_of_earlier_hosts(
     frame: &Frame<'_>,
     accesses: &[Access],
-) -> Result<Vec<Vec<u8>>, OverBudget> {
-    digests_of(frame, accesses, |_| false)
+) -> Result<[Vec<Vec<u8>>; 2], OverBudget> {
+    let accesses: Vec<_> = accesses.iter().collect();
+    Ok([
+        digests_of(frame, &accesses, Column::is_identity)?,
+        digests_of(frame, &accesses, |_| false)?,
+    ])
+}
+
+/// The accesses to tables with the record of each unit, and to those that the row function changes.
+/// Rows of other tables come and go while the record stays the same, as instances of an LRP do.
+/// Without a record, all accesses.
+fn distinguishing<'a>(accesses: &'a [Access], layout: &Layout) -> Vec<&'a Access> {
+    let has_records = |access: &Access| {
+        let table = layout.tables.get(&access.table);
+        table.is_some_and(Table::identifies_units)
+    };
+    if !accesses.iter().any(has_records) {
+        return accesses.iter().collect();
+    }
+    let is_changed = |access: &Access| !access.writes.is_empty() || access.reshapes;
+    let stay = accesses
+        .iter()
+        .filter(|access| has_records(access) || is_changed(access));
+    stay.collect()
 }
 
 fn digests_of(
     frame: &Frame<'_>,
-    accesses: &[Access],
+    accesses: &[&Access],
     is_added: impl Fn(&Column) -> bool,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let encoded = |access: &Access| {
+    let encoded = |access: &&Access| {
         let table = frame.table(&access.table);
         let mut columns: Vec<_> = table
             .primary_key

@@ -405,7 +405,7 @@ impl Lens {
             &budget,
         );
         let step = self.steps.first().filter(|_| self.calls_first(group));
-        step.map(|step| digests::unit_digests(&frame, step.opposite()))
+        step.map(|step| digests::unit_digests(&frame, step.opposite(), &step.source))
             .unwrap_or_else(|| Ok(vec![Vec::new(); input.units]))
             .expect("the budget has no limit")
     }

@@ -15,7 +15,7 @@ use crate::layout::columns::ColumnData;
 use crate::layout::history::Leg;
 use crate::layout::history::name_before;
 use crate::layout::manifest::{Access, DataVersion};
-use crate::layout::schema::{Column, RECORD_VERSION};
+use crate::layout::schema::{Column, Layout, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
 
 /// Values of one row or unit that a step would lose, for the migration in the other direction.
@@ -127,29 +127,29 @@ impl From<Vec<ResidueEntry>> for Residue {
 }
 
 /// For each unit, the residue of its row function, if the unit is still what the other direction
-/// returned.
+/// returned. `layout` is that of the frame.
 pub(super) fn given_back(
     frame: &Frame<'_>,
     version: DataVersion,
     opposite: &[Access],
+    layout: &Layout,
     residue: &Residue,
     stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
-    let digests = unit_digests(frame, opposite)?;
+    let digests = unit_digests(frame, opposite, layout)?;
     let entry_of = |unit| residue.of(version, "", unit).first();
     let differs = |unit: usize| entry_of(unit).is_some_and(|entry| entry.digest != digests[unit]);
-    let earlier = (0..frame.units())
-        .any(differs)
+    // A plan has no units, and records the columns that are read.
+    let is_plan = frame.units() == 0;
+    let earlier = (is_plan || (0..frame.units()).any(differs))
         .then(|| unit_digests_of_earlier_hosts(frame, opposite))
         .transpose()?;
     let mut given = Vec::with_capacity(frame.units());
     for (unit, digest) in digests.iter().enumerate() {
         let entry = entry_of(unit);
         let is_fresh = |entry: &&ResidueValue| {
-            entry.digest == *digest
-                || earlier
-                    .as_ref()
-                    .is_some_and(|earlier| entry.digest == earlier[unit])
+            let mut earlier = earlier.iter().flatten();
+            entry.digest == *digest || earlier.any(|digests| entry.digest == digests[unit])
         };
         let fresh = entry.filter(is_fresh);
         *stale += u64::from(entry.is_some() && fresh.is_none());

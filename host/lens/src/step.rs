@@ -22,7 +22,7 @@ pub(super) struct Step {
     /// through it.
     pub(super) counterpart: Option<usize>,
     pub(super) changes: Vec<Change>,
-    source: Layout,
+    pub(super) source: Layout,
     pub(super) target: Layout,
     pub(super) encodings: Vec<bisect::Encodings>,
     /// The tables that the row function reads, by their names before the step.

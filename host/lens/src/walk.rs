@@ -308,6 +308,7 @@ impl Step {
                 frame,
                 self.version(),
                 self.opposite(),
+                &self.source,
                 residue,
                 &mut applied.stale,
             )?;
@@ -407,7 +408,7 @@ impl Step {
         if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
             return Ok(());
         }
-        let digests = unit_digests(frame, self.accesses())?;
+        let digests = unit_digests(frame, self.accesses(), &self.target)?;
         frame.note_saved(self.place, &self.accesses()[0].table, "");
         if self.went_down().is_some() {
             let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);

@@ -6,7 +6,7 @@ use crate::harness::database::{on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
-use crate::harness::stored::Stored;
+use crate::harness::stored::{Rows, Stored};
 
 use super::*;
 
@@ -210,6 +210,68 @@ async fn residue_of_a_record_stays_when_an_update_begins_and_ends(kind: Kind) {
     until_ended(&host).await;
     assert!(host.terminate().success());
     assert_eq!(residue().await, before);
+}
+
+on_each_database!(definitions_return_to_an_lrp_that_was_scaled_meanwhile);
+/// Method: after the migration down, with an update under way, there is a container more, as Diego's
+/// BBS starts one.
+async fn definitions_return_to_an_lrp_that_was_scaled_meanwhile(kind: Kind) {
+    let installation =
+        Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
+    let host = installation.serve();
+    begin_update_to_version_3(&host).await;
+    while status_of(&host).await.waiting == 0 {
+        crate::harness::pause().await;
+    }
+    assert!(host.terminate().success());
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    let before = stored.rows(DEFINITIONS).await;
+
+    installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
+    let layout = stored.layout(VERSION);
+    let columns: Vec<_> = layout.tables["actual_lrps"]
+        .columns
+        .iter()
+        .map(|column| column.name.as_str())
+        .collect();
+    let values: Vec<_> = columns
+        .iter()
+        .map(|column| match *column {
+            "instance_index" => "1",
+            "instance_guid" => "'of-diego'",
+            column => column,
+        })
+        .collect();
+    stored
+        .execute(&format!(
+            "INSERT INTO actual_lrps ({}) SELECT {} FROM actual_lrps WHERE instance_guid = 'old-0'",
+            columns.join(", "),
+            values.join(", ")
+        ))
+        .await;
+    installation.succeed(&["migrate", "up"]);
+
+    let after = stored.rows(DEFINITIONS).await;
+    for (table, column) in [
+        ("desired_lrps", "definition_id"),
+        ("desired_lrps", "previous_definition_id"),
+        ("bbs_lrp_updates", "started_at"),
+        ("bbs_lrp_definitions", "definition_id"),
+        ("bbs_lrp_definitions", "last_active_at"),
+    ] {
+        let of =
+            |rows: &Rows| -> Vec<_> { rows[table].iter().map(|row| row[column].clone()).collect() };
+        assert_eq!(of(&after), of(&before), "{column} of {table}");
+    }
+    let definition = |container: &str| {
+        let mut rows = after["actual_lrps"].iter();
+        let row = rows.find(|row| row["instance_guid"] == container);
+        row.unwrap()["desired_lrp_definition_id"].clone()
+    };
+    assert_eq!(
+        [definition("old-0"), definition("of-diego")],
+        ["version-2", "version-3"]
+    );
 }
 
 on_each_database!(record_that_is_made_anew_gets_nothing_of_its_predecessor);
