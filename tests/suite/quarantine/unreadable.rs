@@ -16,6 +16,11 @@ use crate::tasks::definition;
 /// Sealed text that does not open.
 const DAMAGED: &str = "02AAAA";
 
+/// A key that the host of a case does not have.
+fn other_key() -> Keyring {
+    Keyring::new([("other", "another passphrase")], "other").unwrap()
+}
+
 struct Case {
     installation: Installation,
     host: Host,
@@ -73,6 +78,30 @@ impl Case {
         let database = self.installation.database.open().await;
         execute(&database, statement).await;
         database.close().await;
+    }
+
+    /// Seals the definition of a task with [`other_key`], and sets its state.
+    async fn seal_with_the_other_key(&self, guid: &str, state: i32) {
+        let query = format!("SELECT task_definition FROM tasks WHERE guid = '{guid}'");
+        let stored = self.texts(&query).await.remove(0);
+        let plain = fixture::keyring()
+            .open(Sealing::Enveloped, stored.as_bytes())
+            .unwrap();
+        let foreign = other_key().seal(Sealing::Enveloped, &plain);
+        let foreign = String::from_utf8(foreign).unwrap();
+        self.sql(&format!(
+            "UPDATE tasks SET task_definition = '{foreign}', state = {state} WHERE guid = '{guid}'"
+        ))
+        .await;
+    }
+
+    /// An installation on the same database with the host's key, which is active, and
+    /// [`other_key`].
+    fn with_both_keys(&self) -> Installation {
+        let keys =
+            json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
+        Installation::on(self.installation.database.clone(), &modules::modules())
+            .set("encryption_keys", keys)
     }
 
     async fn texts(&self, query: &str) -> Vec<String> {
@@ -205,19 +234,7 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
         .await;
     case.sql("UPDATE tasks SET note = 'of the owner' WHERE guid = 'task'")
         .await;
-    let keyring = Keyring::new([("other", "another passphrase")], "other").unwrap();
-    let opened = case
-        .texts("SELECT task_definition FROM tasks WHERE guid = 'task'")
-        .await
-        .remove(0);
-    let plain = fixture::keyring()
-        .open(Sealing::Enveloped, opened.as_bytes())
-        .unwrap();
-    let foreign = String::from_utf8(keyring.seal(Sealing::Enveloped, &plain)).unwrap();
-    case.sql(&format!(
-        "UPDATE tasks SET task_definition = '{foreign}', state = 3 WHERE guid = 'task'"
-    ))
-    .await;
+    case.seal_with_the_other_key("task", 3).await;
     case.await_quarantine("task");
     case.desire_task("task").await;
     let refused = case
@@ -227,9 +244,7 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     case.sql("DELETE FROM tasks WHERE guid = 'task'").await;
     assert!(case.host.terminate().success());
 
-    let keys = json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
-    let installation = Installation::on(case.installation.database.clone(), &modules::modules());
-    let with_both = installation.set("encryption_keys", keys);
+    let with_both = case.with_both_keys();
     let tried = with_both.succeed(&["migrate", "quarantine", "retry", "task", "--dry-run"]);
     assert!(
         tried.contains("task  would be restored to its tables; nothing was written"),
@@ -268,6 +283,37 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
             .contains("No unit is in quarantine")
     );
     assert!(host.terminate().success());
+}
+
+on_each_database!(restored_record_is_under_the_key_of_the_serving_host);
+/// Method: only the command has the key of the record, beside that of the host, which goes on.
+async fn restored_record_is_under_the_key_of_the_serving_host(kind: Kind) {
+    let mut case = Case::new(kind).await;
+    case.host
+        .wait_for_line(|line| line.contains("everything is sealed under the active key"));
+    for guid in ["task", "other", "third"] {
+        case.desire_task(guid).await;
+    }
+    case.seal_with_the_other_key("task", 1).await;
+    case.await_quarantine("task");
+    let with_both = case.with_both_keys();
+    let restored = with_both.succeed(&["migrate", "quarantine", "retry", "task"]);
+    assert!(
+        restored.contains("task  restored to its tables"),
+        "{restored}"
+    );
+    case.await_convergence();
+    let request = proto::TaskByGuidRequest {
+        task_guid: b"task".to_vec(),
+    };
+    let path = "/v1/tasks/get_by_task_guid.r3";
+    let answer: proto::TaskResponse = case.host.call(path, &request).await;
+    let task = answer.task.expect("the host reads the task");
+    assert_eq!(task.task_definition, Some(definition()));
+    assert_eq!(case.quarantined().len(), 0);
+    let verified = with_both.succeed(&["keys", "verify", "--label", "other"]);
+    assert!(verified.contains("may be removed"), "{verified}");
+    assert!(case.host.terminate().success());
 }
 
 on_each_database!(
