@@ -3,9 +3,9 @@
 //! and decrypts through `encryption`, and never changes a plaintext.
 //!
 //! Invariant: while the label is present, everything is sealed under its key, but for rows that a
-//! rotation by Diego's BBS has left out ([`rotate_all`]). So the label is deleted before the first
-//! text is sealed under another key, and written again once a scan has found nothing under other
-//! keys.
+//! rotation by Diego's BBS has left out, and those of them in quarantine ([`rotate_all`]). So the
+//! label is deleted before the first text is sealed under another key, and written again once a
+//! scan has found nothing under other keys.
 
 mod count;
 mod rewrite;
@@ -34,6 +34,7 @@ use serde::Serialize;
 
 use crate::clock::Clock;
 use crate::lock::fence::FenceError;
+use crate::migrate::MigrateError;
 
 pub use rotation::{Rotated, begin, check, rotate, rotate_all, survey};
 pub use sample::{WrongKey, wrong_keys};
@@ -59,11 +60,14 @@ pub struct RotationContext {
     pub clock: Arc<dyn Clock>,
 }
 
+/// The place of texts that are sealed inside entries of the quarantine.
+pub const INSIDE_QUARANTINE: &str = "values inside bbs_quarantine";
+
 /// Counts of the sealed texts in one place. Each non-empty sealed column of a row counts as one
 /// text.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct LabelCounts {
-    /// The name of a table.
+    /// The name of a table, or [`INSIDE_QUARANTINE`].
     pub place: String,
     /// Texts by the label of their key.
     pub labels: BTreeMap<String, u64>,
@@ -173,6 +177,8 @@ pub enum KeysError {
         label: String,
         passes: u32,
     },
+    #[error(transparent)]
+    Quarantine(Box<MigrateError>),
     #[error("the key rotation was interrupted; start again to continue")]
     Interrupted,
 }
@@ -194,6 +200,12 @@ impl KeysError {
             Self::Fence(fault) => fault.is_transient(),
             _ => false,
         }
+    }
+}
+
+impl From<MigrateError> for KeysError {
+    fn from(fault: MigrateError) -> Self {
+        Self::Quarantine(Box::new(fault))
     }
 }
 

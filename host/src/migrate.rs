@@ -81,7 +81,8 @@ use prepare::start_over;
 pub use quarantine::{
     Fate, ForeignRecord, QuarantineDocument, QuarantineEntry, SealedValues, ServingQuarantine,
     WriteMode, delete as delete_quarantined, export as export_quarantined,
-    import as import_quarantined, json_of_bytes, keep_foreign, list as quarantined, retry,
+    import as import_quarantined, inner_texts, json_of_bytes, keep_foreign, list as quarantined,
+    reseal_inner_texts, retry,
 };
 pub use replay::{Replay, ReplayInput, ReplayTable, replay};
 pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};

@@ -1,12 +1,15 @@
-//! Counts of sealed texts by label. The label is read from the header, so nothing is decrypted.
-//! Owns the counting; `status` and `rotation` interpret the counts.
+//! Counts of sealed texts by label. The label is read from the header, so only the entries of the
+//! quarantine are decrypted, which have texts inside. Owns the counting; `status` and `rotation`
+//! interpret the counts.
 
 use bbs_database::{Database, StatementResult, Transaction};
+use bbs_encryption::Keyring;
 use bbs_encryption::header::LabelPrefixes;
 use futures_util::TryStreamExt;
 
 use super::tables::SealedTable;
-use super::{KeysError, LabelCounts, SealedScope, statement};
+use super::{INSIDE_QUARANTINE, KeysError, LabelCounts, SealedScope, statement};
+use crate::migrate;
 
 /// Counts everything sealed, place by place. The `expected` labels are counted by the database;
 /// only headers of other texts are read.
@@ -58,6 +61,32 @@ async fn in_table(
         }
     }
     Ok(counted)
+}
+
+/// The texts inside the quarantine.
+pub(super) struct InnerCounts {
+    /// None without a text that has a label.
+    pub place: Option<LabelCounts>,
+    /// The number of entries of which the content does not open.
+    pub unopened_entries: u64,
+}
+
+/// Counts the texts that are sealed inside entries of the quarantine. To be called after the tables
+/// are counted, as rows move from there to here.
+pub(super) async fn inside_quarantine(
+    database: &Database,
+    keyring: &Keyring,
+) -> Result<InnerCounts, KeysError> {
+    let mut counted = LabelCounts::new(INSIDE_QUARANTINE);
+    let found = |text: &[u8]| counted.add(text);
+    let unopened_entries = migrate::inner_texts(database, keyring, found).await?;
+    // No key opens a damaged text, so none is kept for its sake. No key has an empty label.
+    counted.nameless = 0;
+    counted.labels.remove("");
+    Ok(InnerCounts {
+        place: (!counted.labels.is_empty()).then_some(counted),
+        unopened_entries,
+    })
 }
 
 /// Counts the rows with a text that is not under the active key. 0 proves that the

@@ -13,7 +13,7 @@ use super::sample::wrong_keys;
 use super::state::{self, RotationState};
 use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
 use crate::lock::fence::Fence;
-use crate::migrate::fault;
+use crate::migrate::{self, fault};
 
 /// Bounds the passes in succession that neither rewrite a row nor find one that does not open. One
 /// is usual where clients write every row between its read and its update.
@@ -244,14 +244,19 @@ async fn rewrite_all(context: &RotationContext, fence: &Fence) -> Result<Rotated
 
 /// As [`rotate`], also where the database has the label of the active key but rows are under
 /// others. Diego's rotation writes the label although it leaves out the rows that it cannot decode,
-/// and instances without one of their texts. Looks at all rows, so it is for a command and not for
-/// a start. Where no such row opens, the label stays.
+/// and instances without one of their texts. Such a row may be in quarantine since. Looks at all
+/// rows, so it is for a command and not for a start. Where no such row opens, the label stays.
 ///
 /// # Errors
 /// As [`rotate`].
 pub async fn rotate_all(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
+    let rotated = rotate_tables(context, fence).await?;
+    with_quarantine(context, Some(fence), rotated).await
+}
+
+async fn rotate_tables(context: &RotationContext, fence: &Fence) -> Result<Rotated, KeysError> {
     if !begin(context, fence).await? {
-        let found = survey(context).await?;
+        let found = survey_tables(context).await?;
         if found.rewritten == 0 {
             return Ok(found);
         }
@@ -261,12 +266,31 @@ pub async fn rotate_all(context: &RotationContext, fence: &Fence) -> Result<Rota
     rewrite_all(context, fence).await
 }
 
+/// A result with the entries of the quarantine that have texts inside under other keys that open.
+/// With a fence, these are sealed with the active key.
+async fn with_quarantine(
+    context: &RotationContext,
+    fence: Option<&Fence>,
+    rotated: Rotated,
+) -> Result<Rotated, KeysError> {
+    let entries = migrate::reseal_inner_texts(&context.database, &context.keyring, fence).await?;
+    Ok(Rotated {
+        was_due: rotated.was_due || entries > 0,
+        rewritten: rotated.rewritten + entries,
+        ..rotated
+    })
+}
+
 /// The result that [`rotate_all`] would have now. Opens everything that is not under the active
 /// key, and writes nothing.
 ///
 /// # Errors
 /// If the database cannot be read.
 pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
+    with_quarantine(context, None, survey_tables(context).await?).await
+}
+
+async fn survey_tables(context: &RotationContext) -> Result<Rotated, KeysError> {
     let label = state::label(&mut context.database.read().await?).await?;
     let mut summary = RewriteSummary::default();
     for table in &context.scope.tables {

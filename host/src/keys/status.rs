@@ -1,5 +1,6 @@
 //! The reports of `bbs keys status` and `bbs keys verify`: where each key is used, and whether one
-//! may be removed. Reads only, and decrypts only the sample that detects wrong passphrases.
+//! may be removed. Reads only, and decrypts only the sample that detects wrong passphrases, and
+//! the entries of the quarantine.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +11,7 @@ use serde::Serialize;
 use super::count;
 use super::sample::{WrongKey, wrong_keys};
 use super::state::{self, RotationState, TableCursor};
-use super::{KeysError, LabelCounts, SealedScope};
+use super::{INSIDE_QUARANTINE, KeysError, LabelCounts, SealedScope};
 
 /// The state of the keys, for operators.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -28,7 +29,7 @@ pub struct KeysStatus {
     pub wrong: Vec<WrongKey>,
     /// The rotation that is under way.
     pub rotation: Option<RotationStatus>,
-    /// Counts of sealed texts by label, for each table.
+    /// Counts of sealed texts by label, for each table, and for values inside the quarantine.
     pub places: Vec<LabelCounts>,
 }
 
@@ -99,7 +100,8 @@ pub async fn status(
     let cursors = state::cursors(&mut tx).await?;
     drop(tx);
     let known: Vec<_> = keyring.labels().map(str::to_owned).collect();
-    let places = count::by_label(database, scope, &known).await?;
+    let mut places = count::by_label(database, scope, &known).await?;
+    places.extend(count::inside_quarantine(database, keyring).await?.place);
     let counted = places.iter().flat_map(|place| place.labels.keys().cloned());
     let used: BTreeSet<_> = counted.chain(label.clone()).collect();
     Ok(KeysStatus {
@@ -139,7 +141,7 @@ pub struct Verified {
     pub is_known: bool,
     /// Why the key may not be removed, each with what to do.
     pub obstacles: Vec<String>,
-    /// Counts of sealed texts by label, for each table.
+    /// Counts of sealed texts by label, for each table, and for values inside the quarantine.
     pub places: Vec<LabelCounts>,
 }
 
@@ -157,7 +159,9 @@ pub async fn verify(
     let mut expected: BTreeSet<_> = keyring.labels().map(str::to_owned).collect();
     expected.insert(label.to_owned());
     let expected: Vec<_> = expected.into_iter().collect();
-    let places = count::by_label(database, scope, &expected).await?;
+    let mut places = count::by_label(database, scope, &expected).await?;
+    let quarantined = count::inside_quarantine(database, keyring).await?;
+    places.extend(quarantined.place);
     // Read after the scan, so that a rotation that began during the scan is noticed: it has deleted
     // the label.
     let mut tx = database.read().await?;
@@ -192,19 +196,14 @@ pub async fn verify(
         ),
     }
     for place in &places {
-        match place.under(label) {
-            0 => {}
-            texts => obstacles.push(format!(
-                "{}: {texts} sealed texts are under {label:?}{advice}",
-                place.place
-            )),
-        }
-        if place.nameless > 0 {
-            obstacles.push(format!(
-                "{}: {} texts are damaged and have no key label; repair or remove them",
-                place.place, place.nameless
-            ));
-        }
+        obstacles.extend(obstacles_in(place, label, advice));
+    }
+    if quarantined.unopened_entries > 0 {
+        obstacles.push(format!(
+            "{INSIDE_QUARANTINE}: {} entries do not open, and may have texts under {label:?}; put their keys back into \
+             `encryption_keys`, or give them up by `bbs migrate quarantine delete`",
+            quarantined.unopened_entries
+        ));
     }
     let is_known = keyring.contains(label) || rotated;
     Ok(Verified {
@@ -214,4 +213,24 @@ pub async fn verify(
         obstacles,
         places,
     })
+}
+
+/// Why the texts in a place do not let a key be removed; `advice` says what to do about those under
+/// its label.
+fn obstacles_in(place: &LabelCounts, label: &str, advice: &str) -> Vec<String> {
+    let mut obstacles = Vec::new();
+    let name = &place.place;
+    match place.under(label) {
+        0 => {}
+        texts => obstacles.push(format!(
+            "{name}: {texts} sealed texts are under {label:?}{advice}"
+        )),
+    }
+    if place.nameless > 0 {
+        obstacles.push(format!(
+            "{name}: {} texts are damaged and have no key label; repair or remove them",
+            place.nameless
+        ));
+    }
+    obstacles
 }

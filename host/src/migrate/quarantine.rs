@@ -10,6 +10,7 @@
 
 mod document;
 mod foreign;
+mod inner_texts;
 mod limit;
 mod put;
 mod put_back;
@@ -40,6 +41,7 @@ use crate::lock::fence::Fence;
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
 use foreign::FOREIGN;
 pub use foreign::{ForeignRecord, keep_foreign};
+pub use inner_texts::{inner_texts, reseal_inner_texts};
 use put::put;
 pub use put_back::{Fate, retry};
 pub(super) use put_back::{give_back, groups_of, with};

@@ -21,6 +21,13 @@ fn other_key() -> Keyring {
     Keyring::new([("other", "another passphrase")], "other").unwrap()
 }
 
+/// An installation on the same database with the host's key, which is active, and [`other_key`].
+fn with_both_keys(installation: &Installation) -> Installation {
+    let keys = json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
+    Installation::on(installation.database.clone(), &modules::modules())
+        .set("encryption_keys", keys)
+}
+
 struct Case {
     installation: Installation,
     host: Host,
@@ -46,6 +53,19 @@ impl Case {
             .call::<proto::UpsertDomainResponse>("/v1/domains/upsert", &fresh)
             .await;
         case.start().await;
+        case
+    }
+
+    /// With the label of the host's key, and a task in quarantine that is under [`other_key`].
+    async fn with_a_task_in_quarantine(kind: Kind) -> Self {
+        let mut case = Self::new(kind).await;
+        case.host
+            .wait_for_line(|line| line.contains("everything is sealed under the active key"));
+        for guid in ["task", "other", "third"] {
+            case.desire_task(guid).await;
+        }
+        case.seal_with_the_other_key("task", 1).await;
+        case.await_quarantine("task");
         case
     }
 
@@ -93,15 +113,6 @@ impl Case {
             "UPDATE tasks SET task_definition = '{foreign}', state = {state} WHERE guid = '{guid}'"
         ))
         .await;
-    }
-
-    /// An installation on the same database with the host's key, which is active, and
-    /// [`other_key`].
-    fn with_both_keys(&self) -> Installation {
-        let keys =
-            json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
-        Installation::on(self.installation.database.clone(), &modules::modules())
-            .set("encryption_keys", keys)
     }
 
     async fn texts(&self, query: &str) -> Vec<String> {
@@ -244,7 +255,7 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
     case.sql("DELETE FROM tasks WHERE guid = 'task'").await;
     assert!(case.host.terminate().success());
 
-    let with_both = case.with_both_keys();
+    let with_both = with_both_keys(&case.installation);
     let tried = with_both.succeed(&["migrate", "quarantine", "retry", "task", "--dry-run"]);
     assert!(
         tried.contains("task  would be restored to its tables; nothing was written"),
@@ -288,15 +299,8 @@ async fn guid_of_an_unreadable_task_is_free_and_the_task_can_be_restored(kind: K
 on_each_database!(restored_record_is_under_the_key_of_the_serving_host);
 /// Method: only the command has the key of the record, beside that of the host, which goes on.
 async fn restored_record_is_under_the_key_of_the_serving_host(kind: Kind) {
-    let mut case = Case::new(kind).await;
-    case.host
-        .wait_for_line(|line| line.contains("everything is sealed under the active key"));
-    for guid in ["task", "other", "third"] {
-        case.desire_task(guid).await;
-    }
-    case.seal_with_the_other_key("task", 1).await;
-    case.await_quarantine("task");
-    let with_both = case.with_both_keys();
+    let mut case = Case::with_a_task_in_quarantine(kind).await;
+    let with_both = with_both_keys(&case.installation);
     let restored = with_both.succeed(&["migrate", "quarantine", "retry", "task"]);
     assert!(
         restored.contains("task  restored to its tables"),
@@ -314,6 +318,41 @@ async fn restored_record_is_under_the_key_of_the_serving_host(kind: Kind) {
     let verified = with_both.succeed(&["keys", "verify", "--label", "other"]);
     assert!(verified.contains("may be removed"), "{verified}");
     assert!(case.host.terminate().success());
+}
+
+on_each_database!(key_of_a_record_in_quarantine_is_in_use_until_the_record_is_re_sealed);
+async fn key_of_a_record_in_quarantine_is_in_use_until_the_record_is_re_sealed(kind: Kind) {
+    let Case { installation, host } = Case::with_a_task_in_quarantine(kind).await;
+    let verify = ["keys", "verify", "--label", "other"];
+    let refused = installation.fail(&verify);
+    let inside = "values inside bbs_quarantine: 1 sealed texts are under \"other\"";
+    assert!(refused.contains(inside), "{refused}");
+    let status = installation.succeed(&["keys", "status"]);
+    assert!(
+        status.contains("put other back") && status.contains("inside records in quarantine"),
+        "{status}"
+    );
+    assert!(host.terminate().success());
+
+    let with_both = with_both_keys(&installation);
+    let refused = with_both.fail(&verify);
+    assert!(
+        refused.contains(inside) && refused.contains("`bbs keys rotate` re-seals them"),
+        "{refused}"
+    );
+    let tried = with_both.succeed(&["keys", "rotate", "--dry-run"]);
+    assert!(tried.contains("1 rows would be re-sealed"), "{tried}");
+    let rotated = with_both.succeed(&["keys", "rotate"]);
+    assert!(rotated.contains("1 rows were re-sealed"), "{rotated}");
+    let rotated = with_both.succeed(&["keys", "rotate"]);
+    assert!(rotated.contains("Nothing to do"), "{rotated}");
+    let verified = with_both.succeed(&verify);
+    assert!(verified.contains("may be removed"), "{verified}");
+    let restored = installation.succeed(&["migrate", "quarantine", "retry", "task"]);
+    assert!(
+        restored.contains("task  restored to its tables"),
+        "{restored}"
+    );
 }
 
 on_each_database!(

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use bbs_work::printable;
 
 use crate::cli::output::push_line as line;
-use crate::keys::{KeysStatus, Rotated};
+use crate::keys::{INSIDE_QUARANTINE, KeysStatus, Rotated};
 
 fn joined<'a>(labels: impl IntoIterator<Item = &'a str>) -> String {
     bbs_work::joined(labels.into_iter().map(printable::line))
@@ -73,6 +73,17 @@ fn labels_of_texts(status: &KeysStatus) -> impl Iterator<Item = &str> {
         .map(|(label, _)| label.as_str())
 }
 
+/// Whether a label is of texts inside the quarantine alone.
+fn is_inner(status: &KeysStatus, label: &str) -> bool {
+    let is_used = |inside: bool| {
+        let places = status.places.iter();
+        places
+            .filter(|place| (place.place == INSIDE_QUARANTINE) == inside)
+            .any(|place| place.under(label) > 0)
+    };
+    status.label.as_deref() != Some(label) && is_used(true) && !is_used(false)
+}
+
 /// One line per table or folder and one column per key label.
 fn table(status: &KeysStatus) -> String {
     let used = status.places.iter().flat_map(|place| place.labels.keys());
@@ -103,6 +114,13 @@ fn table(status: &KeysStatus) -> String {
 }
 
 fn next(status: &KeysStatus, survey: &Rotated) -> String {
+    if !status.unknown.is_empty() && status.unknown.iter().all(|label| is_inner(status, label)) {
+        return format!(
+            "put {} back into `encryption_keys`, and run `bbs keys rotate` while no host serves: nothing else opens the texts \
+             sealed with it\n           inside records in quarantine. `bbs migrate quarantine delete` gives these up.",
+            joined(status.unknown.iter().map(String::as_str))
+        );
+    }
     if !status.unknown.is_empty() {
         return format!(
             "put {} back into `encryption_keys`: the host does not start without it, and nothing else opens the texts sealed with it.",
@@ -284,6 +302,10 @@ mod tests {
         assert!(next(&status, &survey).contains("are damaged"));
         status.unknown = vec!["lost".into()];
         assert!(next(&status, &survey).starts_with("put lost back"));
+        status
+            .places
+            .push(counted(INSIDE_QUARANTINE, &[("lost", 1)], 0));
+        assert!(next(&status, &survey).contains("inside records in quarantine"));
         status.unknown = vec!["\0\u{4}B4".into()];
         assert!(
             next(&status, &survey).starts_with("put \\u{0}\\u{4}B4 back"),

@@ -5,7 +5,7 @@ use bbs_encryption::Keyring;
 use bbs_files::digest::digest_of;
 use bbs_lens::layout::schema::Sealing;
 use bbs_units::UnitKey;
-use sea_query::Query;
+use sea_query::{Query, Value};
 
 use super::reason::ascii;
 use super::{FOREIGN, QUARANTINE, QUARANTINE_PART, QuarantineEntry, of};
@@ -45,16 +45,8 @@ async fn put_parts(
     key: &UnitKey,
     bytes: &[u8],
 ) -> Result<(), MigrateError> {
-    let (first, rest) = bytes.split_at(bytes.len().min(PART_BYTES));
-    let sealed = |part: &[u8]| {
-        String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII")
-    };
+    let (first, rest) = first_and_rest(bytes);
     let rows = serde_json::to_string(&entry.rows).expect("names and numbers");
-    let place = [
-        ("unit_digest", digest_of(entry.unit.as_bytes()).into()),
-        ("table_name", entry.table.as_str().into()),
-        ("from_version", signed(entry.from).into()),
-    ];
     let values = [
         ("unit", entry.unit.as_str().into()),
         ("unit_key", key.to_text().into()),
@@ -67,21 +59,65 @@ async fn put_parts(
         ("row_counts", rows.into()),
         ("at_ns", entry.at_ns.into()),
         ("pending", entry.pending.into()),
-        ("sealed", sealed(first).into()),
+        ("sealed", sealed(keyring, first).into()),
     ];
-    tx.execute(&upsert(QUARANTINE, place.clone(), values))
+    tx.execute(&upsert(QUARANTINE, place_of(entry), values))
         .await
         .about(QUARANTINE)?;
+    replace_parts(tx, keyring, entry, rest).await
+}
+
+/// Puts another content in the place of that of an entry, whose row the transaction has locked.
+pub(super) async fn put_content(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    entry: &QuarantineEntry,
+    bytes: &[u8],
+) -> Result<(), MigrateError> {
+    let (first, rest) = first_and_rest(bytes);
+    let mut update = Query::update();
+    update
+        .table(QUARANTINE)
+        .value("sealed", sealed(keyring, first))
+        .cond_where(of(entry));
+    tx.execute(&update).await.about(QUARANTINE)?;
+    replace_parts(tx, keyring, entry, rest).await
+}
+
+/// The part of a content that its entry has, and that for the table of parts.
+fn first_and_rest(bytes: &[u8]) -> (&[u8], &[u8]) {
+    bytes.split_at(bytes.len().min(PART_BYTES))
+}
+
+fn sealed(keyring: &Keyring, part: &[u8]) -> String {
+    String::from_utf8(keyring.seal(Sealing::Sealed, part)).expect("sealed text is ASCII")
+}
+
+/// The key of an entry.
+fn place_of(entry: &QuarantineEntry) -> [(&'static str, Value); 3] {
+    [
+        ("unit_digest", digest_of(entry.unit.as_bytes()).into()),
+        ("table_name", entry.table.as_str().into()),
+        ("from_version", signed(entry.from).into()),
+    ]
+}
+
+async fn replace_parts(
+    tx: &mut Transaction,
+    keyring: &Keyring,
+    entry: &QuarantineEntry,
+    rest: &[u8],
+) -> Result<(), MigrateError> {
     let mut delete = Query::delete();
     delete.from_table(QUARANTINE_PART).cond_where(of(entry));
     tx.execute(&delete).await.about(QUARANTINE)?;
     for (number, part) in (1_i64..).zip(rest.chunks(PART_BYTES)) {
-        let [digest, table, from] = place.clone();
+        let [digest, table, from] = place_of(entry);
         let key = [digest, table, from, ("part", number.into())];
         tx.execute(&upsert(
             QUARANTINE_PART,
             key,
-            [("sealed", sealed(part).into())],
+            [("sealed", sealed(keyring, part).into())],
         ))
         .await
         .about(QUARANTINE)?;

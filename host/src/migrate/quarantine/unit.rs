@@ -176,6 +176,42 @@ fn skip_column(rest: &mut &[u8], rows: usize) -> Option<()> {
     Some(())
 }
 
+/// Encodes a unit again. `other` is given each text that is sealed inside, as it did not open when
+/// the unit was encoded, and returns the text for its place, or none if it stays. None if the bytes
+/// are no encoded unit.
+pub(super) fn with_other_texts(
+    bytes: &[u8],
+    mut other: impl FnMut(&[u8]) -> Option<Vec<u8>>,
+) -> Option<Vec<u8>> {
+    let mut encoded = Vec::with_capacity(bytes.len());
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        Value::Text(text(&mut rest)?.as_bytes()).encode(&mut encoded);
+        let rows = integer(&mut rest)?;
+        let columns = integer(&mut rest)?;
+        Value::Integer(rows as i64).encode(&mut encoded);
+        Value::Integer(columns as i64).encode(&mut encoded);
+        for _ in 0..columns {
+            Value::Text(text(&mut rest)?.as_bytes()).encode(&mut encoded);
+            for _ in 0..rows {
+                let is_open = next(&mut rest)?;
+                let value = next(&mut rest)?;
+                is_open.encode(&mut encoded);
+                match value {
+                    Value::Text(sealed)
+                        if is_open == Value::Boolean(false) && !sealed.is_empty() =>
+                    {
+                        let changed = other(sealed);
+                        Value::Text(changed.as_deref().unwrap_or(sealed)).encode(&mut encoded);
+                    }
+                    value => value.encode(&mut encoded),
+                }
+            }
+        }
+    }
+    Some(encoded)
+}
+
 fn next<'a>(rest: &mut &'a [u8]) -> Option<Value<'a>> {
     let (value, after) = Value::decode(rest)?;
     *rest = after;
