@@ -408,6 +408,7 @@ impl Writer {
         }
     }
 
+    /// Notes that a unit is changed, for the record of an online migration.
     fn touch(&mut self, table: EntityTable, key: &[u8]) {
         if self.access.change_recorder.is_none() {
             return;

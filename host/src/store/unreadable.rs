@@ -13,7 +13,9 @@ use super::access::TableAccess;
 use super::filter::Filter;
 use super::page::Key;
 use super::record::{Projection, RecordReadError};
-use super::{EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks};
+use super::{
+    EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks,
+};
 
 /// The most records that are noted at once. Those above are noted when they are met again.
 const MOST_NOTED: usize = 100_000;
@@ -244,15 +246,12 @@ impl Writer {
                 at_ns: self.now_ns(),
             };
             quarantine.keep(&mut self.session.tx, row).await?;
-            if place.is_empty() {
-                self.delete_unit(kind.entities(), key).await?;
-                continue;
-            }
             let row = place
                 .iter()
                 .fold(Filter::everything(), |filter, (column, value)| {
                     filter.is(column, *value)
                 });
+            // Its residue stays while it is in quarantine.
             self.delete(kind.entities(), key, row).await?;
         }
         Ok(rows)

@@ -16,16 +16,24 @@ use crate::tasks::definition;
 /// Sealed text that does not open.
 const DAMAGED: &str = "02AAAA";
 
-/// A key that the host of a case does not have.
-fn other_key() -> Keyring {
-    Keyring::new([("other", "another passphrase")], "other").unwrap()
+/// A message as it is stored, sealed with a key that no host here has.
+fn under_the_other_key(stored: &str) -> String {
+    let plain = fixture::keyring()
+        .open(Sealing::Enveloped, stored.as_bytes())
+        .unwrap();
+    let other = Keyring::new([("other", "another passphrase")], "other").unwrap();
+    String::from_utf8(other.seal(Sealing::Enveloped, &plain)).unwrap()
 }
 
-/// An installation on the same database with the host's key, which is active, and [`other_key`].
+/// The host's key, which stays active, and the other one.
+fn both_keys() -> serde_json::Value {
+    json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" })
+}
+
+/// An installation on the same database with both keys.
 fn with_both_keys(installation: &Installation) -> Installation {
-    let keys = json!({ "key-2024": "correct horse battery staple", "other": "another passphrase" });
     Installation::on(installation.database.clone(), &modules::modules())
-        .set("encryption_keys", keys)
+        .set("encryption_keys", both_keys())
 }
 
 struct Case {
@@ -56,7 +64,7 @@ impl Case {
         case
     }
 
-    /// With the label of the host's key, and a task in quarantine that is under [`other_key`].
+    /// With the label of the host's key, and a task in quarantine that is under the other one.
     async fn with_a_task_in_quarantine(kind: Kind) -> Self {
         let mut case = Self::new(kind).await;
         case.host
@@ -100,15 +108,10 @@ impl Case {
         database.close().await;
     }
 
-    /// Seals the definition of a task with [`other_key`], and sets its state.
+    /// Seals the definition of a task with the other key, and sets its state.
     async fn seal_with_the_other_key(&self, guid: &str, state: i32) {
         let query = format!("SELECT task_definition FROM tasks WHERE guid = '{guid}'");
-        let stored = self.texts(&query).await.remove(0);
-        let plain = fixture::keyring()
-            .open(Sealing::Enveloped, stored.as_bytes())
-            .unwrap();
-        let foreign = other_key().seal(Sealing::Enveloped, &plain);
-        let foreign = String::from_utf8(foreign).unwrap();
+        let foreign = under_the_other_key(&self.texts(&query).await[0]);
         self.sql(&format!(
             "UPDATE tasks SET task_definition = '{foreign}', state = {state} WHERE guid = '{guid}'"
         ))
@@ -452,6 +455,44 @@ async fn instances_of_an_unreadable_desired_lrp_end_after_an_hour(kind: Kind) {
         "the record stays in quarantine"
     );
     assert!(case.host.terminate().success());
+}
+
+on_each_database!(residue_of_a_desired_lrp_outlasts_its_quarantine);
+/// Method: a migration has sorted placement tags, and saved the text that Diego's BBS wrote for
+/// none.
+async fn residue_of_a_desired_lrp_outlasts_its_quarantine(kind: Kind) {
+    let modules = modules::modules_with_next_diego();
+    let installation = Installation::of_diego(&modules, kind)
+        .await
+        .set("converge_repeat_interval", "100ms");
+    let database = installation.database.open().await;
+    let untagged = "SELECT MIN(process_guid) FROM desired_lrps WHERE placement_tags = 'null'";
+    let guid = texts(&database, untagged).await.remove(0);
+    installation.succeed(&["migrate", "up"]);
+    let row = format!("process_guid = '{guid}'");
+    let value = async |column: &str| {
+        let query = format!("SELECT {column} FROM desired_lrps WHERE {row}");
+        texts(&database, &query).await.remove(0)
+    };
+    assert_eq!(value("placement_tags").await, "[]");
+    let foreign = under_the_other_key(&value("run_info").await);
+    let damage = format!("UPDATE desired_lrps SET run_info = '{foreign}' WHERE {row}");
+    execute(&database, &damage).await;
+    let mut host = installation.serve();
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: guid.clone().into_bytes(),
+    };
+    let path = "/v1/desired_lrps/get_by_process_guid.r3";
+    host.call::<proto::DesiredLrpResponse>(path, &by_guid).await;
+    host.wait_for_line(|line| line.contains("was moved into quarantine") && line.contains(&guid));
+    assert!(host.terminate().success());
+
+    let installation = installation.set("encryption_keys", both_keys());
+    let restored = installation.succeed(&["migrate", "quarantine", "retry", &guid]);
+    assert!(restored.contains("restored to its tables"), "{restored}");
+    installation.succeed(&["migrate", "down", "--to", &fixture::VERSION.to_string()]);
+    assert_eq!(value("placement_tags").await, "null");
+    database.close().await;
 }
 
 on_each_database!(many_unreadable_records_end_the_host_and_stay_where_they_are);
