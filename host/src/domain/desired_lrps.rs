@@ -26,7 +26,7 @@ use super::actual_lrps::request_auctions;
 use super::lrp_updates::{self, Switched};
 use super::retry::retry;
 use super::{DomainError, Page, Service};
-use crate::store::{Reader, Store, StoreError};
+use crate::store::{Reader, Store, StoreError, Writer};
 
 const SOURCE_ID: &[u8] = b"source_id";
 
@@ -108,20 +108,32 @@ async fn insert(
     let first = 0..info.instances.min(instances::BATCH_SIZE);
     let desired = new_instances(info);
     let created = match leftovers {
-        Leftovers::None => instances::insert_new(&mut writer, &desired, first).await?,
+        Leftovers::None => {
+            // Without an instance, nothing else shows that an earlier one was not removed.
+            if writer.may_be_in_quarantine(&info.process_guid).await? {
+                forget_updates(&mut writer, &info.process_guid).await?;
+            }
+            instances::insert_new(&mut writer, &desired, first).await?
+        }
         Leftovers::Possible { is_derived } => {
             // They may be those of an LRP in quarantine. Its id was another one, if it was derived,
             // and would have all containers replaced.
             if is_derived {
                 writer.forget_definitions(&info.process_guid).await?;
             }
-            writer.delete_definitions(&info.process_guid).await?;
-            writer.end_update(&info.process_guid).await?;
+            forget_updates(&mut writer, &info.process_guid).await?;
             instances::insert(&mut writer, &desired, first).await?
         }
     };
     writer.commit().await?;
     Ok(created)
+}
+
+/// Deletes the definitions and the update of an earlier desired LRP with the same process guid.
+async fn forget_updates(writer: &mut Writer, process_guid: &[u8]) -> Result<(), DomainError> {
+    writer.delete_definitions(process_guid).await?;
+    writer.end_update(process_guid).await?;
+    Ok(())
 }
 
 fn new_instances(info: &SchedulingInfo) -> DesiredInstances {

@@ -1,7 +1,7 @@
 //! The way in which the store accesses the tables: directly or through a lens, with or without a
 //! record of what is changed. Replaced as a whole, under the store's exclusive lock.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bbs_database::{Database, DatabaseError, Dialect, SqlError, Transaction, signed};
@@ -10,9 +10,11 @@ use bbs_lens::layout::schema::Layout;
 use bbs_units::residue::Places;
 use bbs_units::{Capacity, RECORD_VERSION, RecordVersions};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::sync::OnceCell;
 
 use super::lensed::Lenses;
-use super::{EntityTable, Quarantine, StoreError};
+use super::{EntityTable, Key, Quarantine, StoreError};
 
 /// The way in which the store accesses the tables at the present data version.
 #[derive(Debug, Default)]
@@ -28,6 +30,9 @@ pub struct TableAccess {
     /// before its commit.
     pub(super) change_recorder: Option<Arc<dyn ChangeRecorder>>,
     pub(super) quarantine: Option<Arc<dyn Quarantine>>,
+    /// The keys that rows in quarantine have, each as `Store::lock_class` has it. Read when they
+    /// are first needed.
+    pub(super) quarantined: OnceCell<Mutex<BTreeSet<Key>>>,
 }
 
 /// The implementation of the operations of readers and writers.

@@ -14,7 +14,7 @@ use super::filter::Filter;
 use super::page::Key;
 use super::record::{Projection, RecordReadError};
 use super::{
-    EntityTable, Reader, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks,
+    EntityTable, Reader, Session, Store, StoreError, Writer, actual_lrps, desired_lrps, tasks,
 };
 
 /// The most records that are noted at once. Those above are noted when they are met again.
@@ -95,6 +95,15 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
         table: &'static str,
         unit: &'a [u8],
     ) -> BoxFuture<'a, Result<(), QuarantineError>>;
+
+    /// The keys of all units of which rows are in quarantine, for whatever reason.
+    ///
+    /// # Errors
+    /// The database fails.
+    fn kept<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+    ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>>;
 }
 
 /// A row for the quarantine.
@@ -175,6 +184,23 @@ async fn quarantined_since(
     Ok(quarantine.kept_since(tx, kind.table(), since_ns).await?)
 }
 
+/// The classes of the keys that rows in quarantine have; none if there is no quarantine.
+async fn kept_classes<'a>(
+    access: &'a TableAccess,
+    Session { store, tx }: &mut Session,
+) -> Result<Option<&'a Mutex<BTreeSet<Key>>>, StoreError> {
+    let Some(quarantine) = &access.quarantine else {
+        return Ok(None);
+    };
+    let read = || async move {
+        let keys = quarantine.kept(tx).await?;
+        let classes = keys.iter().map(|key| store.lock_class(key).into_owned());
+        let classes: BTreeSet<Key> = classes.collect();
+        Ok::<_, StoreError>(Mutex::new(classes))
+    };
+    Ok(Some(access.quarantined.get_or_try_init(read).await?))
+}
+
 impl Writer {
     /// As [`Reader::quarantined_since`].
     ///
@@ -200,6 +226,17 @@ impl Writer {
         Ok(quarantine
             .end_hold(&mut self.session.tx, kind.table(), key)
             .await?)
+    }
+
+    /// Whether a row with a key may be in quarantine, and rows with that key in other tables may
+    /// be those of its record. Only the first call reads the database.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn may_be_in_quarantine(&mut self, key: &[u8]) -> Result<bool, StoreError> {
+        let kept = kept_classes(&self.access, &mut self.session).await?;
+        let class = self.session.store.lock_class(key);
+        Ok(kept.is_some_and(|kept| kept.lock().contains(&*class)))
     }
 
     /// The row of a unit that has only one, if it cannot be read.
@@ -237,6 +274,12 @@ impl Writer {
             EntityKind::ActualLrp => self.unreadable_instances(key).await?,
             EntityKind::Task => self.unreadable_row(&tasks::WHOLE, key).await?,
         };
+        if !rows.is_empty()
+            && let Some(kept) = kept_classes(&self.access, &mut self.session).await?
+        {
+            let class = self.session.store.lock_class(key).into_owned();
+            kept.lock().insert(class);
+        }
         for UnreadableRow { place, source } in &rows {
             let row = QuarantinedRow {
                 table: kind.table(),

@@ -457,6 +457,63 @@ async fn instances_of_an_unreadable_desired_lrp_end_after_an_hour(kind: Kind) {
     assert!(case.host.terminate().success());
 }
 
+on_each_database!(desired_lrp_has_no_definition_of_one_in_quarantine);
+/// Method: without instances, so that none is in the way when the LRP is desired again, by the host
+/// that moved the record into quarantine and by the next one.
+async fn desired_lrp_has_no_definition_of_one_in_quarantine(kind: Kind) {
+    let Case {
+        installation,
+        mut host,
+    } = Case::new(kind).await;
+    let desired = proto::DesireLrpRequest {
+        desired_lrp: Some(proto::DesiredLrp {
+            definition_id: b"version-1".to_vec(),
+            instances: 0,
+            ..lrp("guid")
+        }),
+    };
+    let updated = proto::UpdateDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+        update: Some(proto::DesiredLrpUpdate {
+            lrp_definition: Some(crate::lrp_updates::definition("version-2")),
+            ..Default::default()
+        }),
+    };
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let listed = proto::LrpDefinitionsRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let database = installation.database.open().await;
+    for is_followed_by_another_host in [false, true, false] {
+        let answer: proto::DesiredLrpLifecycleResponse =
+            host.call("/v1.2/desired_lrp/desire.r2", &desired).await;
+        assert_eq!(answer.error, None);
+        let path = "/v1.2/desired_lrp/definitions/list";
+        let answer: proto::LrpDefinitionsResponse = host.call(path, &listed).await;
+        let ids = answer.definitions.into_iter().map(|archived| {
+            let definition = archived.definition.unwrap_or_default();
+            String::from_utf8(definition.definition_id).unwrap()
+        });
+        assert_eq!(ids.collect::<Vec<_>>(), ["version-1"]);
+        let answer: proto::DesiredLrpLifecycleResponse =
+            host.call("/v1.2/desired_lrp/update", &updated).await;
+        assert_eq!(answer.error, None);
+        let damage = format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'");
+        execute(&database, &damage).await;
+        let path = "/v1/desired_lrps/get_by_process_guid.r3";
+        host.call::<proto::DesiredLrpResponse>(path, &by_guid).await;
+        host.wait_for_line(|line| line.contains("was moved into quarantine"));
+        if is_followed_by_another_host {
+            assert!(host.terminate().success());
+            host = installation.serve();
+        }
+    }
+    database.close().await;
+    assert!(host.terminate().success());
+}
+
 on_each_database!(residue_of_a_desired_lrp_outlasts_its_quarantine);
 /// Method: a migration has sorted placement tags, and saved the text that Diego's BBS wrote for
 /// none.

@@ -103,13 +103,7 @@ impl ServingQuarantine {
             .add(kept_of(table))
             .add(Expr::col("at_ns").gte(since_ns))
             .add(is_held);
-        let mut query = Query::select();
-        query.column("unit_key").from(QUARANTINE).cond_where(kept);
-        let mut units = BTreeSet::new();
-        for row in tx.fetch(&query).await.about(QUARANTINE)? {
-            units.extend(key_at(&row, 0)?.and_then(UnitKey::into_text));
-        }
-        Ok(units)
+        units(tx, kept).await
     }
 
     async fn end_hold_of(
@@ -137,6 +131,20 @@ fn kept_of(table: &str) -> Cond {
         .add(Expr::col("from_version").equals("to_version"));
     let of_the_import = (table == DESIRED_LRPS).then(|| Expr::col("table_name").eq(FOREIGN));
     Cond::any().add(of_a_host).add_option(of_the_import)
+}
+
+/// The keys of the units of some entries, as far as they are texts.
+async fn units(tx: &mut Transaction, entries: Cond) -> Result<BTreeSet<Key>, MigrateError> {
+    let mut query = Query::select();
+    query
+        .column("unit_key")
+        .from(QUARANTINE)
+        .cond_where(entries);
+    let mut units = BTreeSet::new();
+    for row in tx.fetch(&query).await.about(QUARANTINE)? {
+        units.extend(key_at(&row, 0)?.and_then(UnitKey::into_text));
+    }
+    Ok(units)
 }
 
 /// For each row, whether it has these values.
@@ -182,6 +190,13 @@ impl Quarantine for ServingQuarantine {
                 .await
                 .map_err(QuarantineError::from)
         })
+    }
+
+    fn kept<'a>(
+        &'a self,
+        tx: &'a mut Transaction,
+    ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>> {
+        Box::pin(async move { units(tx, Cond::all()).await.map_err(QuarantineError::from) })
     }
 }
 
