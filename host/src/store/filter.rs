@@ -19,6 +19,7 @@ const MOST_IN_LIST: usize = 10_000;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Condition {
     Equals(Vec<u8>),
+    /// In ascending order.
     OneOf(Vec<Vec<u8>>),
     /// Begins with one of these SQL `LIKE` patterns, case-sensitive and without an escape
     /// character.
@@ -56,7 +57,10 @@ impl Filter {
         if texts.is_empty() {
             self
         } else {
-            self.and(column, Condition::OneOf(texts.to_vec()))
+            let mut texts = texts.to_vec();
+            texts.sort_unstable();
+            texts.dedup();
+            self.and(column, Condition::OneOf(texts))
         }
     }
 
@@ -161,7 +165,11 @@ impl Condition {
         let number = |test: &dyn Fn(i64) -> bool| matches!(row.integer(column), Ok(Some(number)) if test(number));
         match self {
             Self::Equals(wanted) => text(&|text| text == wanted),
-            Self::OneOf(wanted) => text(&|text| wanted.iter().any(|wanted| text == wanted)),
+            // Clients list tens of thousands, and every row is compared.
+            Self::OneOf(wanted) => text(&|text| {
+                let found = wanted.binary_search_by(|wanted| wanted.as_slice().cmp(text));
+                found.is_ok()
+            }),
             Self::LikeOneOf(patterns) => {
                 text(&|text| patterns.iter().any(|pattern| begins_like(text, pattern)))
             }

@@ -111,6 +111,26 @@ fn filter_holds_if_each_condition_holds() {
 }
 
 #[test]
+fn text_is_found_in_a_list_of_any_order() {
+    let texts: [&'static [u8]; 6] = [b"b", b"", b"ab", b"\xff", b"a", b"aa"];
+    for count in 1..=texts.len() {
+        let twice = texts[..count].iter().chain(&texts[..count]);
+        let list: Vec<_> = twice.map(|text| text.to_vec()).collect();
+        let filter = Filter::everything().one_of("guid", &list);
+        for text in texts {
+            let row = TestRow([("guid", text)].into(), BTreeMap::new());
+            let is_listed = list.iter().any(|listed| listed == text);
+            assert_eq!(filter.holds(&row), is_listed, "{text:?} in {list:?}");
+        }
+        let Some((_, Condition::OneOf(sorted))) = filter.conditions().next() else {
+            panic!("the filter has one condition");
+        };
+        assert_eq!(sorted.len(), count);
+        assert!(sorted.is_sorted(), "each row is found by a binary search");
+    }
+}
+
+#[test]
 fn text_that_the_database_cannot_store_matches_no_row() {
     let nul = Filter::everything().equals("guid", *b"a\0");
     assert!(sql_of(&nul, Dialect::Postgres).ends_with("WHERE 1 = 0"));
