@@ -44,7 +44,7 @@ pub(super) fn json(json: impl Into<Vec<u8>>) -> ColumnValue {
 
 /// Texts about what became of a record. A character that the column cannot hold must not keep the
 /// record from its next state.
-const DIAGNOSTIC: [&str; 5] = [
+pub(super) const DIAGNOSTIC: [&str; 5] = [
     "crash_reason",
     "failure_reason",
     "placement_error",
@@ -52,8 +52,14 @@ const DIAGNOSTIC: [&str; 5] = [
     "result",
 ];
 
-/// Copy of the values with a question mark for each character beyond ASCII in diagnostic texts;
-/// `None` if there are no such characters.
+/// A text with a question mark for each character beyond ASCII.
+pub(super) fn ascii(text: &str) -> String {
+    text.chars()
+        .map(|character| if character.is_ascii() { character } else { '?' })
+        .collect()
+}
+
+/// Copy of the values in which diagnostic texts are [`ascii`]; `None` if they are already.
 pub(super) fn with_ascii_diagnostics(values: &ColumnValues) -> Option<ColumnValues> {
     let mut replaced = None;
     for (at, (column, value)) in values.iter().enumerate() {
@@ -61,11 +67,8 @@ pub(super) fn with_ascii_diagnostics(values: &ColumnValues) -> Option<ColumnValu
             && DIAGNOSTIC.contains(column)
             && !text.is_ascii()
         {
-            let ascii = text
-                .chars()
-                .map(|character| if character.is_ascii() { character } else { '?' })
-                .collect();
-            replaced.get_or_insert_with(|| values.clone())[at].1 = ColumnValue::Text(ascii);
+            let ascii = ColumnValue::Text(ascii(text));
+            replaced.get_or_insert_with(|| values.clone())[at].1 = ascii;
         }
     }
     replaced

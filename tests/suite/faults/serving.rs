@@ -10,6 +10,7 @@ use futures_util::future::{join_all, try_join_all};
 use crate::api::actual_lrps::{CRASH, START, crash, start};
 use crate::api::lrp;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
+use crate::harness::fixture::VERSION;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
@@ -35,10 +36,16 @@ struct Serving {
 
 impl Serving {
     async fn on(database: TestDatabase) -> Self {
+        Self::pinned(database, None).await
+    }
+
+    /// With a pin, the host serves through a lens.
+    async fn pinned(database: TestDatabase, pin: Option<u64>) -> Self {
         let installation = Installation::on(database.clone(), &modules::modules())
             .set("max_open_database_connections", CONNECTIONS)
             .set("db_connection_timeout", "10s")
-            .set("lock_ttl", "600s");
+            .set("lock_ttl", "600s")
+            .set("pin_data_version", pin);
         let host = installation.serve();
         let serving = Self {
             host,
@@ -218,12 +225,18 @@ async fn column_that_changes_its_type_fails_no_call() {
 
 on_each_mysql!(characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state);
 async fn characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state(kind: Kind) {
-    for (characters, text, stored) in [
-        ("utf8mb4", "no \u{1f600}", "no \u{1f600}"),
-        ("utf8mb3", "no \u{1f600}, größe", "no ?, gr??e"),
-        ("latin1", "no \u{2028}", "no ?"),
+    for (characters, pin, text, stored) in [
+        ("utf8mb4", None, "no \u{1f600}", "no \u{1f600}"),
+        ("utf8mb3", None, "no \u{1f600}, größe", "no ?, gr??e"),
+        (
+            "utf8mb3",
+            Some(VERSION),
+            "no \u{1f600}, größe",
+            "no ?, gr??e",
+        ),
+        ("latin1", None, "no \u{2028}", "no ?"),
     ] {
-        let serving = Serving::on(TestDatabase::new(kind))
+        let serving = Serving::pinned(TestDatabase::new(kind), pin)
             .await
             .restarted_with(characters)
             .await;
@@ -243,7 +256,7 @@ async fn characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state
         assert_eq!(
             texts(&database, crashed).await,
             [format!("UNCLAIMED {stored}")],
-            "{characters}"
+            "{characters} {pin:?}"
         );
 
         let task_guid = b"task".to_vec();
@@ -273,7 +286,7 @@ async fn characters_that_a_schema_cannot_hold_keep_no_record_from_its_next_state
         assert_eq!(
             (task.failure_reason, task.result),
             (stored.into(), stored.into()),
-            "{characters}"
+            "{characters} {pin:?}"
         );
     }
 }

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use bbs_database::is_unique_violation;
+use bbs_database::{Dialect, is_unique_violation, sql};
 use bbs_encryption::Keyring;
 use bbs_lens::ResidueEntry;
 use bbs_lens::layout::schema::{Column, Sealing, Table};
@@ -13,7 +13,7 @@ use bbs_units::{OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, r
 
 use super::read::{NativeRow, unreadable};
 use super::{Lenses, failed};
-use crate::store::column_values::{ColumnValue, ColumnValues, Conflict};
+use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, DIAGNOSTIC, ascii};
 use crate::store::filter::Filter;
 use crate::store::record::Projection;
 use crate::store::{EntityTable, Session, StoreError};
@@ -28,7 +28,7 @@ pub(in crate::store) struct LoadedUnits {
 }
 
 /// One unit as it is stored, and at the native layout.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct LoadedUnit {
     stored: UnitBatch,
     native: UnitState,
@@ -38,7 +38,7 @@ struct LoadedUnit {
 }
 
 /// A unit at the native layout.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 enum UnitState {
     Readable {
         before: UnitBatch,
@@ -240,7 +240,16 @@ impl LoadedUnits {
             if !unit.changed {
                 continue;
             }
-            let written = write_unit(lenses, session, group, unit).await;
+            // Only MySQL has columns for a part of all characters.
+            let ascii = if session.tx.dialect() == Dialect::Mysql {
+                unit.with_ascii_diagnostics(lenses)
+            } else {
+                None
+            };
+            let written = match ascii {
+                Some(ascii) => write_either(lenses, session, group, unit, ascii).await,
+                None => write_unit(lenses, session, group, unit).await,
+            };
             written.map_err(|fault| match fault {
                 StoreError::Units { source, .. } if is_conflict(&source) && reports_conflicts => {
                     StoreError::Exists
@@ -250,6 +259,31 @@ impl LoadedUnits {
             })?;
         }
         Ok(())
+    }
+}
+
+/// Writes a unit, or, if a column cannot hold one of its characters, `ascii` in its place. A failed
+/// statement does not end a transaction of MySQL, but rows before it are written.
+async fn write_either(
+    lenses: &Arc<Lenses>,
+    session: &mut Session,
+    group: usize,
+    unit: LoadedUnit,
+    ascii: LoadedUnit,
+) -> Result<(), StoreError> {
+    let failed = |source| StoreError::Statement {
+        what: "write a record through the lens",
+        source,
+    };
+    let savepoint = sql("SAVEPOINT bbs_unit");
+    session.tx.execute(savepoint).await.map_err(failed)?;
+    match write_unit(lenses, session, group, unit).await {
+        Err(StoreError::Characters { .. }) => {
+            let back = sql("ROLLBACK TO SAVEPOINT bbs_unit");
+            session.tx.execute(back).await.map_err(failed)?;
+            write_unit(lenses, session, group, ascii).await
+        }
+        written => written,
     }
 }
 
@@ -337,6 +371,34 @@ impl LoadedUnit {
             changed: false,
             had_residue,
         })
+    }
+
+    /// Copy of the unit in which diagnostic texts are [`ascii`]; `None` if they are already.
+    fn with_ascii_diagnostics(&self, lenses: &Lenses) -> Option<Self> {
+        let mut copy = self.clone();
+        let UnitState::Readable { now, .. } = &mut copy.native else {
+            return None;
+        };
+        let mut is_other = false;
+        for (name, rows) in &mut now.tables {
+            let table = lenses.table(name);
+            let diagnostic = DIAGNOSTIC
+                .into_iter()
+                .filter(|column| table.find_column(column).is_some());
+            for column in diagnostic {
+                for row in 0..rows.count() {
+                    let Some(Value::Text(text)) = rows.value(table, column, row) else {
+                        continue;
+                    };
+                    if !text.is_ascii() {
+                        let text = ascii(&String::from_utf8_lossy(text));
+                        rows.set(table, column, &[row], Value::Text(text.as_bytes()));
+                        is_other = true;
+                    }
+                }
+            }
+        }
+        is_other.then_some(copy)
     }
 
     fn rows_mut(&mut self, table: EntityTable, key: &[u8]) -> Result<&mut TableRows, StoreError> {
