@@ -24,8 +24,8 @@ use bbs_database::schema::ReadBackError;
 use bbs_database::{
     Database, DatabaseError, SqlError, StatementError, StatementResult, is_transient, schema,
 };
-use bbs_encryption::Keyring;
 use bbs_encryption::header::label_of;
+use bbs_encryption::{Keyring, LONGEST_LABEL};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Table};
 use bbs_work::progress::Progress;
@@ -179,6 +179,8 @@ pub enum KeysError {
     },
     #[error(transparent)]
     Quarantine(Box<MigrateError>),
+    #[error("no key has a label of {bytes} bytes: the longest has {LONGEST_LABEL}")]
+    LongLabel { bytes: usize },
     #[error("the key rotation was interrupted; start again to continue")]
     Interrupted,
 }

@@ -6,7 +6,8 @@ use aes_gcm::{Aes256Gcm, KeyInit};
 use sha2::{Digest, Sha256};
 use zeroize::Zeroizing;
 
-const LONGEST_LABEL: usize = 127;
+/// The most bytes of a label.
+pub const LONGEST_LABEL: usize = 127;
 
 /// The configured keys by label. Columns are encrypted under the active one and decrypted under
 /// any. Keys are zeroized when they are dropped.

@@ -13,7 +13,7 @@ pub mod header;
 mod keyring;
 
 pub use bbs_contract::schema::Sealing;
-pub use keyring::{Keyring, KeyringError};
+pub use keyring::{Keyring, KeyringError, LONGEST_LABEL};
 
 use aes_gcm::Nonce;
 use aes_gcm::aead::{Aead, AeadInOut};

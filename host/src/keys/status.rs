@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use bbs_database::Database;
-use bbs_encryption::Keyring;
+use bbs_encryption::{Keyring, LONGEST_LABEL};
 use serde::Serialize;
 
 use super::count;
@@ -149,13 +149,17 @@ pub struct Verified {
 /// database has the label of another key.
 ///
 /// # Errors
-/// If the database cannot be read.
+/// If no key can have the label, or the database cannot be read.
 pub async fn verify(
     database: &Database,
     keyring: &Keyring,
     scope: &SealedScope,
     label: &str,
 ) -> Result<Verified, KeysError> {
+    let bytes = label.len();
+    if bytes > LONGEST_LABEL {
+        return Err(KeysError::LongLabel { bytes });
+    }
     let mut expected: BTreeSet<_> = keyring.labels().map(str::to_owned).collect();
     expected.insert(label.to_owned());
     let expected: Vec<_> = expected.into_iter().collect();

@@ -127,6 +127,18 @@ async fn file_in_the_place_of_a_folder_of_modules_is_refused_as_such() {
 }
 
 #[tokio::test]
+async fn label_that_no_key_can_have_is_refused() {
+    let installation = Installation::new(&modules(), Kind::Sqlite);
+    installation.succeed(&["migrate", "up"]);
+    let label = "l".repeat(300);
+    fails(
+        &installation.run(&["keys", "verify", "--label", &label]),
+        1,
+        &["no key has a label of 300 bytes", "127"],
+    );
+}
+
+#[tokio::test]
 async fn empty_database_has_nothing_to_rotate() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     installation.database.open().await.close().await;
