@@ -27,9 +27,13 @@ pub enum FileLockError {
 }
 
 impl FileLock {
-    /// The lock file of a database.
+    /// The lock file of a database. It is beside the file that a symbolic link leads to, so that
+    /// hosts which name the same database by other paths have the same lock.
     pub fn path_for(database: &Path) -> PathBuf {
-        let mut name = database.as_os_str().to_owned();
+        let database = database
+            .canonicalize()
+            .unwrap_or_else(|_| database.to_owned());
+        let mut name = database.into_os_string();
         name.push(".lock");
         PathBuf::from(name)
     }
@@ -125,6 +129,18 @@ mod tests {
         assert!(FileLock::try_take(&path).unwrap().is_none());
         drop(first);
         assert!(FileLock::try_take(&path).unwrap().is_some());
+    }
+
+    #[test]
+    fn database_has_one_lock_whatever_the_links_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let [database, link] = ["bbs.db", "link.db"].map(|name| folder.path().join(name));
+        File::create(&database).unwrap();
+        std::os::unix::fs::symlink(&database, &link).unwrap();
+        let [path, other] = [&database, &link].map(|path| FileLock::path_for(path));
+        let lock = FileLock::try_take(&path).unwrap();
+        assert!(lock.is_some());
+        assert!(FileLock::try_take(&other).unwrap().is_none());
     }
 
     #[test]
