@@ -293,7 +293,8 @@ async fn widening_alters_the_column_in_place(kind: Kind) {
     );
     // Twice: a host that was killed after it repeats it.
     for _ in 0..2 {
-        run(&database, [schema::alter_column(dialect, "sample", &wide)]).await;
+        let widened = schema::alter_column(dialect, "sample", &wide, None);
+        run(&database, [widened]).await;
     }
     *table
         .columns

@@ -24,8 +24,8 @@ use sea_query::{
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
 
 pub use attached::{
-    AttachedObject, Relation, Replacement, TableOptions, attached, belongings, missing_rights,
-    options, options_beside, relation,
+    AttachedObject, ColumnOrigin, Relation, Replacement, TableOptions, attached, belongings,
+    missing_rights, options, options_beside, relation,
 };
 pub use difference::{differences, serves};
 pub use mysql::{at_once, rename_tables};
@@ -63,6 +63,12 @@ impl PhysicalTable {
         self.columns.iter().any(|column| column.name == name)
     }
 
+    /// The collation of a column, if it is not that of the table.
+    pub fn collation_of(&self, column: &str) -> Option<&str> {
+        let found = self.columns.iter().find(|known| known.name == column);
+        found.and_then(|column| column.collation.as_deref())
+    }
+
     /// Whether there is an index of this name, whatever its columns are.
     pub fn has_index(&self, name: &str) -> bool {
         self.indexes.iter().any(|index| index.name == name)
@@ -80,6 +86,8 @@ pub struct PhysicalColumn {
     pub nullable: bool,
     /// In SQLite's notation: a number, or text in single quotes.
     pub default: Option<String>,
+    /// The collation of its texts, if it is not that of the table. MariaDB and MySQL only.
+    pub collation: Option<String>,
     /// A property beyond those, such as `GENERATED`, which no column of a layout has.
     pub special: Option<String>,
 }
@@ -160,12 +168,23 @@ fn quoted(text: &str) -> String {
 }
 
 fn definition(dialect: Dialect, column: &Column) -> ColumnDef {
-    commented(dialect, column, None)
+    definition_like(dialect, column, None, None)
 }
 
-fn commented(dialect: Dialect, column: &Column, comment: Option<&String>) -> ColumnDef {
+/// The definition of a column with the comment and the collation of another.
+fn definition_like(
+    dialect: Dialect,
+    column: &Column,
+    comment: Option<&str>,
+    collation: Option<&str>,
+) -> ColumnDef {
     let mut definition = ColumnDef::new(Alias::new(&column.name));
-    definition.custom(Alias::new(type_name(dialect, column.kind)));
+    let kind = type_name(dialect, column.kind);
+    let kind = match collation {
+        Some(collation) => format!("{kind} COLLATE {collation}"),
+        None => kind,
+    };
+    definition.custom(Alias::new(kind));
     if !column.nullable {
         definition.not_null();
     }
@@ -227,11 +246,10 @@ fn creation(
     let mut query = TableQuery::create();
     query.table(Alias::new(name));
     for column in &table.columns {
-        query.col(commented(
-            dialect,
-            column,
-            options.column_comments.get(&column.name),
-        ));
+        let name = &column.name;
+        let comment = options.column_comments.get(name).map(String::as_str);
+        let collation = options.column_collations.get(name).map(String::as_str);
+        query.col(definition_like(dialect, column, comment, collation));
     }
     let mut key = IndexQuery::create();
     if dialect == Dialect::Postgres {
@@ -295,13 +313,19 @@ fn is_long_text(kind: ColumnType) -> bool {
     kind.is_text() && !matches!(kind, ColumnType::Varchar(_))
 }
 
-/// Gives a column its new definition. Only valid where [`column_change`] returns
+/// Gives a column its new definition. `collation` is that of the column, if it is not that of its
+/// table, which MariaDB and MySQL would give it. Only valid where [`column_change`] returns
 /// [`ColumnChange::Widening`].
-pub fn alter_column(dialect: Dialect, table: &str, column: &Column) -> String {
+pub fn alter_column(
+    dialect: Dialect,
+    table: &str,
+    column: &Column,
+    collation: Option<&str>,
+) -> String {
     match dialect {
         Dialect::Postgres => postgres::alter_column(table, column),
         Dialect::Sqlite | Dialect::Mysql => {
-            let definition = definition(dialect, column);
+            let definition = definition_like(dialect, column, None, collation);
             written(dialect, alteration(table).modify_column(definition))
         }
     }
@@ -378,6 +402,7 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
         kind: type_name(dialect, column.kind),
         nullable: column.nullable,
         default: column.default.as_ref().map(canonical),
+        collation: None,
         special: None,
     }
 }

@@ -435,7 +435,8 @@ async fn created(
     work: &Work,
     plan: &TablePlan,
 ) -> Result<Vec<String>, MigrateError> {
-    let options = schema::options_beside(tx, &plan.beside(&work.lens))
+    let beside = plan.beside(&work.lens);
+    let options = schema::options_beside(tx, &beside, &plan.origins(&work.lens))
         .await
         .about(&plan.table.name)?;
     Ok(statements::table_and_indexes(work.dialect, plan, &options))

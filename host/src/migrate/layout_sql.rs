@@ -78,9 +78,10 @@ impl Target<'_> {
             Self::Elsewhere(dialect) => return Ok(TableOptions::new(*dialect)),
             Self::Here(tx, _) => tx,
         };
+        let origins = plan.origins(lens);
         match plan.replaces(lens).filter(|_| plan.is_copied()) {
-            Some(replaced) => schema::options(tx, replaced, staged).await,
-            None => schema::options_beside(tx, &plan.beside(lens)).await,
+            Some(replaced) => schema::options(tx, replaced, staged, &origins).await,
+            None => schema::options_beside(tx, &plan.beside(lens), &origins).await,
         }
     }
 

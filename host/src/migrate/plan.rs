@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bbs_database::schema::{self, ColumnChange, Replacement};
+use bbs_database::schema::{self, ColumnChange, ColumnOrigin, Replacement};
 use bbs_database::{Dialect, ServerKind, SqlError, signed};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{Leg, Way};
@@ -191,6 +191,42 @@ impl TablePlan {
             .chain(lens.source.tables.keys())
             .map(String::as_str)
             .collect()
+    }
+
+    /// The columns whose collations its columns of text get: those that their values come from. A
+    /// key is compared with the columns of its name in any table, and other computed values with
+    /// that in the tables that its rows come from.
+    pub(super) fn origins<'a>(&'a self, lens: &'a Lens) -> Vec<ColumnOrigin<'a>> {
+        let namesake = |name: &'a str| {
+            let is_key = bbs_units::key_columns(&self.table)
+                .iter()
+                .any(|key| key == name)
+                || self.table.primary_key.iter().any(|key| key == name);
+            let most = if is_key {
+                usize::MAX
+            } else {
+                self.sources.len()
+            };
+            let mut tables = self.beside(lens).into_iter().take(most);
+            let has = |table: &&str| lens.source.tables[*table].find_column(name).is_some();
+            tables.find(has).map(|table| (table, name))
+        };
+        let texts = self
+            .columns
+            .iter()
+            .filter(|(column, _)| column.kind.is_text());
+        let origins = texts.filter_map(|(column, provenance)| {
+            let (of_table, of_column) = match provenance {
+                Provenance::Raw { table, column } => (table.as_str(), column.as_str()),
+                Provenance::Computed | Provenance::Fill(_) => namesake(column.name.as_str())?,
+            };
+            Some(ColumnOrigin {
+                column: &column.name,
+                of_table,
+                of_column,
+            })
+        });
+        origins.collect()
     }
 
     /// The names that no other table with rows may have while the table is made: that of the copy,

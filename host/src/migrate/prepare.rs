@@ -154,9 +154,10 @@ async fn options(
     plan: &TablePlan,
     staged: &str,
 ) -> Result<TableOptions, MigrateError> {
+    let origins = plan.origins(&job.lens);
     let options = match plan.replaces(&job.lens) {
-        Some(replaced) => schema::options(tx, replaced, staged).await,
-        None => schema::options_beside(tx, &plan.beside(&job.lens)).await,
+        Some(replaced) => schema::options(tx, replaced, staged, &origins).await,
+        None => schema::options_beside(tx, &plan.beside(&job.lens), &origins).await,
     };
     Ok(options.about("the options of a table")?)
 }

@@ -129,7 +129,7 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
     let mut reader = context.database.read().await?;
     let layouts = layout_history(&context.migrations)?;
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
-    let options = schema::options_beside(&mut reader, &tables)
+    let options = schema::options_beside(&mut reader, &tables, &[])
         .await
         .about("the list of tables")?;
     let mut statements = Vec::new();

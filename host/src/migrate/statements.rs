@@ -79,10 +79,10 @@ pub(super) fn in_place(
         .iter()
         .filter(|column| !found.has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
-        .chain(
-            plan.widened(source, dialect)
-                .map(|column| schema::alter_column(dialect, name, column)),
-        )
+        .chain(plan.widened(source, dialect).map(|column| {
+            let collation = found.collation_of(&column.name);
+            schema::alter_column(dialect, name, column, collation)
+        }))
         .chain(columns.map(|column| add_column(server, name, column)))
         .chain(new.map(|index| schema::create_index(dialect, name, index)))
         .collect()

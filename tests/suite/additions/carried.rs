@@ -4,6 +4,7 @@
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
 use crate::harness::fixture::{OLDEST, VERSION};
+use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::Stored;
 
 /// The kinds and names of what belongs to a table on PostgreSQL, as text.
@@ -43,6 +44,14 @@ const MYSQL_PROPERTIES: &str = "
     UNION ALL SELECT CONCAT_WS(' ', table_name, index_name, column_name, seq_in_index)
         FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name LIKE 'op\\\\_%'
     ORDER BY 1";
+
+/// Columns of MariaDB and MySQL whose collations are not those of their tables.
+const MYSQL_COLLATIONS: &str = "
+    SELECT CONCAT_WS(' ', c.table_name, c.column_name, c.collation_name)
+        FROM information_schema.columns c JOIN information_schema.tables t
+        ON t.table_schema = c.table_schema AND t.table_name = c.table_name
+        WHERE c.table_schema = DATABASE() AND c.collation_name <> t.table_collation
+        ORDER BY 1";
 
 async fn properties(stored: &Stored, query: &str) -> Vec<String> {
     texts(&stored.context.database, query).await
@@ -135,6 +144,48 @@ async fn belongings_of_mysql_are_carried_over(stored: Stored) {
         stored.execute(statement).await;
     }
     assert_carried_over(&stored, MYSQL_PROPERTIES).await;
+}
+
+on_each_mysql!(column_keeps_a_collation_that_is_not_the_tables);
+/// Goal: values that differ stay different, and those of a copy can be compared with those of its
+/// original. Method: guids are compared by their bytes, and two of them differ in case.
+async fn column_keeps_a_collation_that_is_not_the_tables(kind: Kind) {
+    let stored = with_fixture(kind).await;
+    let sorted = |collation: &str| format!("VARCHAR(255) COLLATE {collation} NOT NULL");
+    let binary = sorted("utf8mb4_bin");
+    let linguistic = sorted("utf8mb4_unicode_520_ci");
+    for statement in [
+        format!("ALTER TABLE desired_lrps MODIFY process_guid {binary}"),
+        format!("ALTER TABLE actual_lrps MODIFY process_guid {binary}"),
+        format!("ALTER TABLE actual_lrps MODIFY domain {linguistic}"),
+        format!("ALTER TABLE desired_lrps MODIFY log_guid {linguistic}"),
+        "UPDATE desired_lrps SET process_guid = 'Guid-Aa' LIMIT 1".to_owned(),
+        "UPDATE desired_lrps SET process_guid = 'guid-aA' WHERE process_guid <> 'Guid-Aa' LIMIT 1"
+            .to_owned(),
+    ] {
+        stored.execute(&statement).await;
+    }
+    let of_lrps = async || {
+        let mut found = properties(&stored, MYSQL_COLLATIONS).await;
+        found.retain(|line| !line.starts_with("bbs_"));
+        found
+    };
+    let before = of_lrps().await;
+    assert_eq!(before.len(), 4, "{before:?}");
+    let different = "SELECT process_guid FROM desired_lrps \
+                     WHERE process_guid IN ('Guid-Aa', 'guid-aA') ORDER BY 1";
+    stored.up(newest(&stored)).await.unwrap();
+    assert_eq!(of_lrps().await, before);
+    assert_eq!(properties(&stored, different).await, ["Guid-Aa", "guid-aA"]);
+    let created = "bbs_lrp_updates process_guid utf8mb4_bin".to_owned();
+    assert!(
+        properties(&stored, MYSQL_COLLATIONS)
+            .await
+            .contains(&created)
+    );
+    stored.down(OLDEST).await.unwrap();
+    assert_eq!(of_lrps().await, before);
+    assert_eq!(properties(&stored, different).await, ["Guid-Aa", "guid-aA"]);
 }
 
 on_each_database!(additional_column_keeps_its_values_and_index);

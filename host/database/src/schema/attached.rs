@@ -53,6 +53,8 @@ pub struct TableOptions {
     pub(super) of_table: String,
     /// The comments of columns that are part of their definition.
     pub(super) column_comments: BTreeMap<String, String>,
+    /// The collations of columns, where they are not that of the table.
+    pub(super) column_collations: BTreeMap<String, String>,
     /// Statements for the table while it is empty.
     pub(super) once_created: Vec<String>,
 }
@@ -96,6 +98,15 @@ pub async fn attached(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedO
     }
 }
 
+/// A column of text of a table that is created, and the column that its values come from or are
+/// compared with, whose collation it gets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ColumnOrigin<'a> {
+    pub column: &'a str,
+    pub of_table: &'a str,
+    pub of_column: &'a str,
+}
+
 /// The options of a table, for `staged`, which is created to replace it.
 ///
 /// # Errors
@@ -104,11 +115,12 @@ pub async fn options(
     tx: &mut Transaction,
     table: &str,
     staged: &str,
+    origins: &[ColumnOrigin<'_>],
 ) -> Result<TableOptions, SqlError> {
     match tx.dialect() {
         Dialect::Sqlite => Ok(TableOptions::default()),
         Dialect::Postgres => postgres::options(tx, table, staged).await,
-        Dialect::Mysql => mysql::options(tx, table).await,
+        Dialect::Mysql => mysql::options(tx, table, origins).await,
     }
 }
 
@@ -121,12 +133,15 @@ pub async fn options(
 pub async fn options_beside(
     tx: &mut Transaction,
     tables: &[&str],
+    origins: &[ColumnOrigin<'_>],
 ) -> Result<TableOptions, SqlError> {
     let mut options = TableOptions::new(tx.dialect());
     if tx.dialect() == Dialect::Mysql {
         for table in tables {
             if let Some(collation) = mysql::collation(tx, table).await? {
                 options.of_table += &format!(" COLLATE={collation}");
+                options.column_collations =
+                    mysql::column_collations(tx, &collation, origins).await?;
                 break;
             }
         }

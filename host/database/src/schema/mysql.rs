@@ -12,8 +12,9 @@ pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
 
 const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), is_nullable = 'YES', \
      CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%', \
-     collation_name <> (SELECT table_collation FROM information_schema.tables t \
+     CASE WHEN collation_name <> (SELECT table_collation FROM information_schema.tables t \
      WHERE t.table_schema = DATABASE() AND t.table_name = columns.table_name) \
+     THEN CAST(collation_name AS CHAR) END \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
 
 /// Spells out a prefix, an expression or another order, so that it equals no column name.
@@ -93,13 +94,15 @@ pub(super) async fn read(
                 )
             }
         });
-        let special = special(row.text_or_empty(4)?, row.flag(6)? == Some(true));
+        let collation = row.text(6)?.map(str::to_owned);
+        let special = special(row.text_or_empty(4)?, collation.is_some());
         let name = row.owned_text(0)?;
         columns.push(PhysicalColumn {
             name,
             kind,
             nullable: row.flag(2)? == Some(true),
             default,
+            collation,
             special,
         });
     }

@@ -87,6 +87,7 @@ mod tests {
             kind: kind.to_owned(),
             nullable: true,
             default,
+            collation: None,
             special: None,
         }
     }

@@ -146,6 +146,7 @@ pub(super) async fn read(
             kind,
             nullable: row.flag(2)? != Some(true),
             default,
+            collation: None,
             special,
         });
     }

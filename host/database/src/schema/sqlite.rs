@@ -51,6 +51,7 @@ pub(super) async fn read(
             kind,
             nullable: !required,
             default,
+            collation: None,
             special,
         });
     }

@@ -282,21 +282,41 @@ fn servers_widen_in_place_only_without_rewriting_rows() {
 }
 
 #[test]
+fn column_is_created_with_the_collation_that_is_not_the_tables() {
+    let table = Table::new("apps")
+        .column(Column::varchar("guid", 255))
+        .column(Column::text("note").nullable())
+        .primary_key(["guid"]);
+    let options = TableOptions {
+        column_collations: [("guid".to_owned(), "latin1_bin".to_owned())].into(),
+        column_comments: [("guid".to_owned(), "which?".to_owned())].into(),
+        ..TableOptions::default()
+    };
+    let created = create_table_like(Dialect::Mysql, &table, "apps__2", &options).remove(0);
+    let columns = "`guid` VARCHAR(255) COLLATE latin1_bin NOT NULL COMMENT 'which?', `note` TEXT";
+    assert!(created.contains(columns), "{created}");
+}
+
+#[test]
 fn alter_column_states_type_nullability_and_default() {
     let rootfs = Column::varchar("rootfs", 1024).default("");
     assert_eq!(
-        alter_column(Dialect::Postgres, "apps", &rootfs),
+        alter_column(Dialect::Postgres, "apps", &rootfs, None),
         r#"ALTER TABLE "apps" ALTER COLUMN "rootfs" TYPE VARCHAR(1024), ALTER COLUMN "rootfs" SET NOT NULL, "#
             .to_owned()
             + r#"ALTER COLUMN "rootfs" SET DEFAULT ''"#
     );
     assert_eq!(
-        alter_column(Dialect::Mysql, "apps", &rootfs),
+        alter_column(Dialect::Mysql, "apps", &rootfs, None),
         "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) NOT NULL DEFAULT ''"
+    );
+    assert_eq!(
+        alter_column(Dialect::Mysql, "apps", &rootfs, Some("latin1_bin")),
+        "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) COLLATE latin1_bin NOT NULL DEFAULT ''"
     );
     let bare = Column::text("x").nullable();
     assert!(
-        alter_column(Dialect::Postgres, "apps", &bare)
+        alter_column(Dialect::Postgres, "apps", &bare, None)
             .ends_with(r#""x" DROP NOT NULL, ALTER COLUMN "x" DROP DEFAULT"#)
     );
 }

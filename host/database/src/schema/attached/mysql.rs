@@ -1,7 +1,9 @@
 //! MariaDB and MySQL: views, privileges and publications of changes name a table, so they follow
 //! whatever has its name. What hangs on the table itself is in the information schema.
 
-use super::{AttachedObject, Relation, TableOptions};
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{AttachedObject, ColumnOrigin, Relation, TableOptions};
 use crate::schema::mysql::{identifier, text_literal};
 use crate::{SqlError, Transaction, sql};
 
@@ -29,6 +31,9 @@ const COLLATION: &str = "SELECT CAST(table_collation AS CHAR) FROM information_s
 
 const COLUMN_COMMENTS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_comment AS CHAR) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_comment <> ''";
+
+const COLUMN_COLLATIONS: &str = "SELECT CAST(column_name AS CHAR), CAST(collation_name AS CHAR) \
+     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND collation_name IS NOT NULL";
 
 /// The row format of a table whose owner chose none. Its rows may be longer than the formats before
 /// it can index.
@@ -128,7 +133,36 @@ pub(super) async fn collation(
     row.map(|row| row.owned_text(0)).transpose()
 }
 
-pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOptions, SqlError> {
+/// The collations of columns, as those of their origins, where these are not that of their table.
+pub(super) async fn column_collations(
+    tx: &mut Transaction,
+    of_table: &str,
+    origins: &[ColumnOrigin<'_>],
+) -> Result<BTreeMap<String, String>, SqlError> {
+    let tables: BTreeSet<&str> = origins.iter().map(|origin| origin.of_table).collect();
+    let mut collations = BTreeMap::new();
+    for table in tables {
+        let found = tx.fetch_as(sql(COLUMN_COLLATIONS).bind(table), |row| {
+            Ok((row.owned_text(0)?, row.owned_text(1)?))
+        });
+        let found: BTreeMap<String, String> = found.await?;
+        for origin in origins.iter().filter(|origin| origin.of_table == table) {
+            if let Some(collation) = found
+                .get(origin.of_column)
+                .filter(|found| *found != of_table)
+            {
+                collations.insert(origin.column.to_owned(), collation.clone());
+            }
+        }
+    }
+    Ok(collations)
+}
+
+pub(super) async fn options(
+    tx: &mut Transaction,
+    table: &str,
+    origins: &[ColumnOrigin<'_>],
+) -> Result<TableOptions, SqlError> {
     let Some(row) = tx.fetch_optional(sql(OPTIONS).bind(table)).await? else {
         return Ok(TableOptions::default());
     };
@@ -150,6 +184,7 @@ pub(super) async fn options(tx: &mut Transaction, table: &str) -> Result<TableOp
     Ok(TableOptions {
         of_table,
         column_comments: comments.await?,
+        column_collations: column_collations(tx, &collation, origins).await?,
         ..TableOptions::default()
     })
 }
