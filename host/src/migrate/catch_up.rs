@@ -228,6 +228,9 @@ async fn copy(
             Err(MigrateError::RefusedRow { .. }) if units.len() > 1 => {
                 return Ok(Copied::NotAtOnce);
             }
+            Err(MigrateError::Rows(fault)) if fault.is_of_several_units() => {
+                return Ok(Copied::NotAtOnce);
+            }
             Err(MigrateError::RefusedRow { table, source }) => {
                 transformed = transformed.without_refused(job, &table, &source)?;
             }

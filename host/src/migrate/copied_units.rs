@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bbs_database::{SqlError, StatementResult, Transaction, bulk};
-use bbs_units::{RowLock, RowsError, UnitKey, WantedColumns, residue};
+use bbs_units::{ByteLimits, RowLock, RowsError, UnitKey, WantedColumns, residue};
 use sea_query::{Alias, Cond, Query};
 use tokio::task::spawn_blocking;
 
@@ -103,6 +103,10 @@ impl CopiedUnits<ReadBatch> {
 
 impl CopiedUnits<TransformedBatch> {
     /// Replaces them in the copies, in their residue and in quarantine.
+    ///
+    /// # Errors
+    /// The copies have too much of several of them to be in memory at once, as of units that are
+    /// deleted; the database refuses a row, or fails. The transaction has to be rolled back.
     pub(super) async fn replace(
         &self,
         tx: &mut Transaction,
@@ -189,7 +193,12 @@ async fn remove(
         .map(|(column, _)| column.name.clone())
         .collect();
     let wanted = WantedColumns::from([(name.clone(), columns)]);
-    let mut stored = bbs_units::load(tx, &job.copies, &wanted, keys, RowLock::None).await?;
+    let limits = ByteLimits {
+        batch: job.tuning.batch_bytes,
+        ..ByteLimits::NONE
+    };
+    let lock = RowLock::None;
+    let mut stored = bbs_units::load_within(tx, &job.copies, &wanted, keys, lock, limits).await?;
     let stored = stored.tables.remove(name).expect("it was loaded");
     let count = stored.count() as u64;
     if count == 0 {

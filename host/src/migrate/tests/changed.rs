@@ -8,11 +8,13 @@ use bbs_lens::layout::columns::{Batch, Outcome, Written};
 use bbs_lens::layout::manifest::{Access, DataVersion, Direction};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
+use bbs_units::{RowsError, UnitKey};
 use tokio::task::spawn_blocking;
 
 use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::lock::fence::Fence;
+use crate::migrate::copied_units::CopiedUnits;
 use crate::migrate::*;
 use crate::store::ChangeRecorder;
 
@@ -263,6 +265,52 @@ async fn many_changed_units_are_copied_again() {
     let lengths = "SELECT group_concat(DISTINCT length(annotation)) FROM desired_lrps";
     assert_eq!(world.text(lengths).await, "16,15006");
     assert_eq!(world.count("desired_lrps").await, 250);
+}
+
+/// Goal: units that are deleted while they are copied take no more memory than others. Method: the
+/// copies of two of them are together above the limit of a batch.
+#[tokio::test]
+async fn deleted_units_are_removed_from_the_copies_in_parts_that_fit_into_a_batch() {
+    let world = annotated(TestEngine::with_rows(10).await, note).await;
+    let world = world.tuned(Tuning {
+        batch_bytes: 20_000,
+        ..Tuning::default()
+    });
+    world
+        .execute("UPDATE desired_lrps SET annotation = printf('%.*c', 15000, 'x')")
+        .await;
+    let context = &world.context;
+    let fence = Fence::raise(&context.database).await.unwrap();
+    let mut reader = context.database.read().await.unwrap();
+    let histories = HistoryPair::here(context, &mut reader).await.unwrap();
+    drop(reader);
+    let work = Work::online(context, histories.way(1, 2)).unwrap();
+    let job = steps::begin(context, &fence, work, false).await.unwrap();
+    let budget = Arc::new(UnitBudget::of(None));
+    assert!(steps::copy(context, &fence, &job, &budget).await.unwrap());
+    let recorder = changed_units::UnitRecorder::new(Arc::clone(&job));
+    for number in 0..10 {
+        let delete = "DELETE FROM desired_lrps WHERE guid = ?";
+        call(&fence, &recorder, &format!("app-{number:05}"), delete, true).await;
+    }
+
+    let keys = ["app-00001", "app-00002"].map(UnitKey::text);
+    let group = job.group_of("desired_lrps").unwrap();
+    let mut reader = context.database.read().await.unwrap();
+    let read = CopiedUnits::read(&mut reader, &job, group, &keys).await;
+    drop(reader);
+    let gone = read.unwrap().unwrap().transformed(&job).await;
+    let mut tx = fence.begin().await.unwrap();
+    let refused = gone.unwrap().unwrap().replace(&mut tx, &job).await;
+    drop(tx);
+    let Err(MigrateError::Rows(RowsError::UnitsTooLarge { units: 2, .. })) = refused else {
+        panic!("{refused:?}")
+    };
+    catch_up::catch_up(context, &fence, &job, catch_up::Meanwhile::Call)
+        .await
+        .unwrap();
+    assert_eq!(world.count("desired_lrps__2").await, 0);
+    assert_eq!(world.count("bbs_changed_unit").await, 0);
 }
 
 /// Goal: a catch-up ends although clients change as many units as are copied again, and what is
