@@ -484,12 +484,12 @@ async fn record(
 }
 
 /// Removes what a finished migration replaced, once its version is durable, or what an abandoned one
-/// left. Safe to repeat.
+/// left. Safe to repeat. The tables come last: another session may keep them from being dropped, and
+/// another migration may begin meanwhile.
 pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context
         .progress
         .enter("clean-up", "what is not needed any more", None);
-    state::drop_leftovers(context, fence).await?;
     // A migration that is abandoned has reversed none; and while it is recorded, no unit can be put
     // back.
     let phase = state::phase(&mut context.database.read().await?).await?;
@@ -500,6 +500,7 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     residue::remove_useless(context, fence).await?;
     quarantine::forget_pending(fence).await?;
     changed_units::forget_all(fence).await?;
+    state::drop_leftovers(context, fence).await?;
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);

@@ -2,7 +2,7 @@
 //! for a second only, since calls of clients wait behind it; it is tried again after pauses that
 //! grow. Owns what an operator learns meanwhile.
 
-use backon::Retryable;
+use backon::BackoffBuilder;
 use bbs_database::lock_holders;
 use bbs_work::causes::with_causes;
 use bbs_work::pauses;
@@ -37,26 +37,33 @@ pub(super) async fn change_schema(
     .await
 }
 
-/// Repeats an attempt that gets no lock.
+/// Repeats an attempt that gets no lock. The first one logs whose lock it waits for.
 pub(super) async fn patiently<T, A>(
     context: &Context,
-    attempt: impl FnMut() -> A,
+    mut attempt: impl FnMut() -> A,
 ) -> Result<T, MigrateError>
 where
     A: Future<Output = Result<T, MigrateError>>,
 {
+    let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
     let mut waiting = None;
-    let done = attempt.retry(pauses::of_locks(context.tuning.lock_timeout)).when(MigrateError::is_transient).notify(|fault, pause| {
+    loop {
+        let fault = match attempt().await {
+            Err(fault) if fault.is_transient() => fault,
+            done => return done,
+        };
+        let Some(pause) = pauses.next() else {
+            return Err(MigrateError::Locked {
+                holders: holders(context).await,
+                source: Box::new(fault),
+            });
+        };
         if waiting.is_none() {
             waiting = Some(context.progress.wait(Wait::Lock));
-            tracing::warn!(name: "migration-waits-for-lock", reason = %with_causes(&fault), ?pause, "another client holds a lock; trying again");
+            let holders = holders(context).await;
+            let reason = with_causes(&fault);
+            tracing::warn!(name: "migration-waits-for-lock", %reason, holders, ?pause, "another client holds a lock; trying again");
         }
-    });
-    match done.await {
-        Err(fault) if fault.is_transient() => Err(MigrateError::Locked {
-            holders: holders(context).await,
-            source: Box::new(fault),
-        }),
-        done => done,
+        tokio::time::sleep(pause).await;
     }
 }

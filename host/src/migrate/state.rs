@@ -15,8 +15,9 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::decide::Found;
-use super::lock_waits::{change_schema, patiently};
+use super::lock_waits::{self, change_schema, patiently};
 use super::own_tables::{self, APPLIED};
+use super::plan::side_table;
 use super::{Context, MigrateError, fault, layout_history};
 use crate::lock::fence::Fence;
 
@@ -302,15 +303,20 @@ pub(super) async fn write_phase(
     write_underway(tx, &Underway { phase, ..found }).await
 }
 
-/// Removes the record of the unfinished migration and its position.
+/// Removes the record of the unfinished migration and its position, but for its tables that exist.
 pub(super) async fn forget_underway(tx: &mut Transaction) -> Result<(), MigrateError> {
     for statement in [
         "DELETE FROM bbs_migration",
-        "DELETE FROM bbs_side_table",
         "DELETE FROM bbs_copy",
         "DELETE FROM bbs_copy_table",
     ] {
         tx.execute(sql(statement)).await.about("bbs_migration")?;
+    }
+    for name in side_tables(tx).await? {
+        if !exists(tx, &name).await? {
+            let delete = sql("DELETE FROM bbs_side_table WHERE table_name = ?").bind(name);
+            tx.execute(delete).await.about(SIDE_TABLES)?;
+        }
     }
     Ok(())
 }
@@ -354,22 +360,24 @@ pub(super) async fn record_copied(tx: &mut Transaction) -> Result<(), MigrateErr
 
 /// Records the tables that a migration creates beside the real ones, before the first of them is
 /// created. The host that removes them may have an older catalog, from which their names cannot be
-/// derived.
+/// derived. Tables that an earlier migration has left stay recorded.
 pub(super) async fn write_side_tables(
     tx: &mut Transaction,
     names: &[String],
 ) -> Result<(), MigrateError> {
-    tx.execute(sql("DELETE FROM bbs_side_table"))
-        .await
-        .about(SIDE_TABLES)?;
+    let recorded = side_tables(tx).await?;
+    let new: Vec<_> = names
+        .iter()
+        .filter(|name| !recorded.contains(name))
+        .collect();
     let mut insert = Query::insert();
     insert
         .into_table(Alias::new(SIDE_TABLES))
         .columns([Alias::new("table_name")]);
-    for name in names {
+    for name in &new {
         insert.values_panic([name.as_str().into()]);
     }
-    if !names.is_empty() {
+    if !new.is_empty() {
         tx.execute(&insert).await.about(SIDE_TABLES)?;
     }
     Ok(())
@@ -378,19 +386,60 @@ pub(super) async fn write_side_tables(
 /// Drops every table that the unfinished migration created beside the real ones.
 pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let mut statements = Vec::new();
-    // The database is shared, so a table that only has a similar name is left alone.
-    for name in side_tables(&mut reader).await? {
-        if exists(&mut reader, &name).await? {
-            statements.push([schema::drop_table(reader.dialect(), &name)]);
-        }
-    }
+    let leftovers = leftovers(&mut reader).await?;
     drop(reader);
-    for statement in statements {
+    for table in leftovers {
+        let statement = [schema::drop_table(context.database.dialect(), &table)];
         change_schema(context, fence, &statement).await?;
         fault::point(fault::BETWEEN_CLEAN_UPS);
     }
     Ok(())
+}
+
+/// As [`drop_leftovers`], for another migration between these versions. A table that another
+/// session has locked is left to the clean-up of that one, unless its name may be one that it needs.
+pub(super) async fn drop_leftovers_before(
+    context: &Context,
+    fence: &Fence,
+    versions: [DataVersion; 2],
+) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let leftovers = leftovers(&mut reader).await?;
+    drop(reader);
+    for table in leftovers {
+        let statement = [schema::drop_table(context.database.dialect(), &table)];
+        let is_needed = versions
+            .iter()
+            .any(|version| table.ends_with(&side_table("", *version)));
+        if is_needed {
+            change_schema(context, fence, &statement).await?;
+        } else if let Err(fault) = fence.change_schema(&statement).await {
+            if !fault.is_transient() {
+                return Err(fault.into());
+            }
+            let holders = lock_waits::holders(context).await;
+            tracing::warn!(
+                name: "leftover-is-locked",
+                table,
+                holders,
+                "a table that an earlier migration replaced is locked, and dropped after this one"
+            );
+        }
+        fault::point(fault::BETWEEN_CLEAN_UPS);
+    }
+    Ok(())
+}
+
+/// The recorded side tables that exist. The database is shared, so a table that only has a similar
+/// name is left alone.
+async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
+    let mut found = Vec::new();
+    for name in side_tables(tx).await? {
+        if exists(tx, &name).await? {
+            found.push(name);
+        }
+    }
+    Ok(found)
 }
 
 /// The side tables that are recorded, in the order of their names.
