@@ -29,6 +29,15 @@ pub(super) struct FrameColumn {
     pub(super) content: Content,
 }
 
+impl FrameColumn {
+    /// This column under another name.
+    pub(super) fn named(&self, name: &str) -> Self {
+        let mut named = self.clone();
+        name.clone_into(&mut named.column.name);
+        named
+    }
+}
+
 /// The plain values of a column, and the bytes of the batch budget that they take if they were made
 /// for this.
 #[derive(Debug)]

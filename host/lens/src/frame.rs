@@ -28,6 +28,14 @@ pub(super) struct ChangePlace {
     pub(super) change: usize,
 }
 
+/// A column that the current step drops.
+#[derive(Debug, Clone)]
+pub(super) struct LeavingColumn {
+    /// Its name before the step, by which the other direction gives its values back.
+    pub(super) before: String,
+    pub(super) column: FrameColumn,
+}
+
 #[derive(Debug, Clone)]
 pub(super) struct FrameTable {
     pub(super) unit_offsets: Vec<u32>,
@@ -35,7 +43,7 @@ pub(super) struct FrameTable {
     pub(super) origins: BTreeMap<String, Vec<u32>>,
     pub(super) columns: Vec<FrameColumn>,
     /// Columns that the current step drops, until their values are saved.
-    pub(super) leaving: Vec<FrameColumn>,
+    pub(super) leaving: Vec<LeavingColumn>,
     /// Columns that a step dropped whose migration the way comes up through again.
     aside: Vec<ColumnAside>,
     pub(super) primary_key: Vec<String>,
@@ -281,6 +289,17 @@ impl<'a> Frame<'a> {
         }
     }
 
+    /// Drops a column of a table. `before` is its name before the step; none if the step has added
+    /// it, as the other direction does again.
+    pub(super) fn drop_column(&mut self, table: &str, column: &str, before: Option<String>) {
+        if let Some(table) = self.tables.get_mut(table) {
+            let at = table.position(column);
+            let column = table.columns.remove(at);
+            let leaving = before.map(|before| LeavingColumn { before, column });
+            table.leaving.extend(leaving);
+        }
+    }
+
     /// Applies one change to the tables of the frame; [`Frame::create`] adds tables.
     pub(super) fn change(&mut self, change: &Change) -> Result<(), ChangeError> {
         match change {
@@ -302,13 +321,6 @@ impl<'a> Frame<'a> {
                 if let Some(table) = self.tables.get_mut(table) {
                     let at = table.position(&column.name);
                     table.columns[at].column = column.clone();
-                }
-            }
-            Change::DropColumn { table, column } => {
-                if let Some(table) = self.tables.get_mut(table) {
-                    let at = table.position(column);
-                    let left = table.columns.remove(at);
-                    table.leaving.push(left);
                 }
             }
             Change::RenameColumn { table, from, to } => {
@@ -333,9 +345,10 @@ impl<'a> Frame<'a> {
                 }
             }
             // A table is dropped once its rows are saved, and created where it belongs to the
-            // frame; indexes have no rows.
+            // frame; a column is dropped by `drop_column`; indexes have no rows.
             Change::CreateTable(_)
             | Change::DropTable { .. }
+            | Change::DropColumn { .. }
             | Change::CreateIndex { .. }
             | Change::DropIndex { .. } => {}
         }
@@ -507,13 +520,10 @@ impl<'a> Frame<'a> {
             });
             *origins = picked.collect();
         }
+        let leaving = table.leaving.iter_mut().map(|leaving| &mut leaving.column);
         let aside = table.aside.iter_mut().map(|aside| &mut aside.column);
-        for FrameColumn { column, content } in table
-            .columns
-            .iter_mut()
-            .chain(&mut table.leaving)
-            .chain(aside)
-        {
+        let columns = table.columns.iter_mut().chain(leaving).chain(aside);
+        for FrameColumn { column, content } in columns {
             if let Content::Given(data) = content {
                 let otherwise = Value::of(column.default.as_ref());
                 let picked = PlainColumn::picked(data, column, &shape.origins, otherwise, budget)?;

@@ -9,11 +9,10 @@ use super::digests::{
     RowDigest, row_digests, row_digests_for, unit_digests, unit_digests_of_earlier_hosts,
 };
 use super::error::StepError;
-use super::frame::{Frame, FrameTable};
+use super::frame::{Frame, FrameTable, LeavingColumn};
 use super::step::{ColumnFate, DroppedTable, Step};
 use crate::layout::columns::ColumnData;
-use crate::layout::history::Leg;
-use crate::layout::history::name_before;
+use crate::layout::history::{Leg, column_before, name_before};
 use crate::layout::manifest::{Access, DataVersion};
 use crate::layout::schema::{Column, Layout, RECORD_VERSION};
 use crate::layout::values::{ColumnBuilder, Encoding, Value};
@@ -184,19 +183,20 @@ pub(super) fn keep_columns(
 ) -> Result<(), OverBudget> {
     let mut leaving = frame.table(table).leaving.clone();
     if step.is_left_to_return() {
-        let is_aside = |column: &mut FrameColumn| {
-            step.fate(table, &column.column.name) == ColumnFate::SavedUnlessDefault
+        let is_aside = |leaving: &mut LeavingColumn| {
+            step.fate(table, &leaving.before) == ColumnFate::SavedUnlessDefault
         };
-        for column in leaving.extract_if(.., is_aside) {
+        for LeavingColumn { column, .. } in leaving.extract_if(.., is_aside) {
             frame.set_column_aside(step.version(), table, column);
         }
     }
     let leaving = leaving
-        .into_iter()
-        .filter(|column| column.column.name != RECORD_VERSION);
-    let fated = leaving.map(|column| (step.fate(table, &column.column.name), column));
+        .iter()
+        .filter(|leaving| leaving.before != RECORD_VERSION);
+    let fated = leaving.map(|leaving| (step.fate(table, &leaving.before), leaving));
     let leaving: Vec<_> = fated
         .filter(|(fate, _)| *fate != ColumnFate::Lost)
+        .map(|(fate, leaving)| (fate, leaving.column.named(&leaving.before)))
         .collect();
     if leaving.is_empty() {
         return Ok(());
@@ -213,7 +213,7 @@ pub(super) fn keep_columns(
 pub(super) fn keep_table(
     frame: &mut Frame<'_>,
     step: &Step,
-    DroppedTable { table, name }: &DroppedTable<'_>,
+    DroppedTable { table, name, after }: &DroppedTable<'_>,
     entries: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
     frame.note_saved(step.place, table, name);
@@ -234,11 +234,16 @@ pub(super) fn keep_table(
             }
         }));
     }
-    let columns: Vec<_> = frame
-        .table(table)
-        .columns
-        .iter()
-        .map(|column| (ColumnFate::Saved, column.clone()))
+    // Those that the other direction adds to the table once it has created it are among them.
+    let held = frame.table(table);
+    let present = held.columns.iter().filter_map(|column| {
+        let before = column_before(after, table, &column.column.name)?;
+        Some(column.named(&before))
+    });
+    let leaving = held.leaving.iter();
+    let columns: Vec<_> = present
+        .chain(leaving.map(|leaving| leaving.column.named(&leaving.before)))
+        .map(|column| (ColumnFate::Saved, column))
         .collect();
     let digests = vec![Vec::new(); frame.table(table).rows()];
     keep(frame, step, (table, name), &columns, &digests, entries)

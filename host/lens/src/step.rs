@@ -49,6 +49,8 @@ pub(super) struct DroppedTable<'a> {
     pub(super) table: &'a str,
     /// The name before the step, by which the migration in the other direction gives its rows back.
     pub(super) name: String,
+    /// The changes of the step before it.
+    pub(super) after: &'a [Change],
 }
 
 /// The part of a step that concerns one group.
@@ -174,8 +176,9 @@ impl Step {
         let Change::DropTable { table } = &self.changes[place] else {
             return None;
         };
-        let name = name_before(&self.changes[..place], table).unwrap_or_else(|| table.clone());
-        Some(DroppedTable { table, name })
+        let after = &self.changes[..place];
+        let name = name_before(after, table).unwrap_or_else(|| table.clone());
+        Some(DroppedTable { table, name, after })
     }
 
     pub(super) fn dropped(&self) -> impl Iterator<Item = DroppedTable<'_>> {
@@ -362,7 +365,7 @@ impl Step {
         }
     }
 
-    /// The fate of a column that the step drops.
+    /// The fate of a column that the step drops, by its name before the step.
     pub(super) fn fate(&self, table: &str, column: &str) -> ColumnFate {
         let manifest = self.transform.manifest();
         if !manifest.reversible {

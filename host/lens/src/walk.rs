@@ -15,7 +15,7 @@ use super::step::{Step, StepScope};
 use super::unit_keys::KeysBefore;
 use super::{Applied, Arguments, Search};
 use crate::layout::columns::{Batch, ColumnData, Outcome, Shape, TableData, Written};
-use crate::layout::history::name_before;
+use crate::layout::history::{column_before, name_before};
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::values::Value;
 
@@ -184,6 +184,11 @@ impl Step {
                 && self.went_down().is_some()
                 && frame.return_column(self.version(), table, column)
             {
+                continue;
+            }
+            if let Change::DropColumn { table, column } = change {
+                let before = column_before(&self.changes[..place], table, column);
+                frame.drop_column(table, column, before);
                 continue;
             }
             let changed = frame.change(change);

@@ -1,7 +1,7 @@
 //! Columns that a migration drops on the way down and adds again on the way up: they are set aside
 //! as they are, and return with their values unread.
 
-use super::{ChangePlace, Content, Frame, FrameColumn};
+use super::{ChangePlace, Content, Frame, FrameColumn, LeavingColumn};
 use crate::layout::manifest::DataVersion;
 use crate::layout::schema::{Column, Table};
 
@@ -30,7 +30,7 @@ impl Frame<'_> {
             held.aside.extend(
                 held.leaving
                     .drain(..)
-                    .map(|column| ColumnAside { version, column }),
+                    .map(|LeavingColumn { column, .. }| ColumnAside { version, column }),
             );
             self.aside.insert((version, table.to_owned()), held);
         }

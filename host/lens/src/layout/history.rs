@@ -14,7 +14,7 @@ use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::migration_set::MigrationSet;
 use super::schema::Layout;
 
-pub use access::{name_before, needed_by_new_rows};
+pub use access::{column_before, name_before, needed_by_new_rows};
 pub use additions::Additions;
 pub use binding::Unbound;
 pub use way::{Leg, Way};
@@ -112,6 +112,11 @@ pub enum Problem {
         "a column moves only between tables of one unit with equal primary and partition keys: {from:?} and {to:?} differ"
     )]
     MoveBetween { from: String, to: String },
+    #[error(
+        "column {column:?} of table {table:?} moves in the migration that adds or drops it, after which its values could not be \
+         restored; move it in another migration"
+    )]
+    MovedWithin { table: String, column: String },
     #[error("{direction} names table {table:?}, which has no partition key and so no units")]
     AccessWithoutUnits { direction: Direction, table: String },
     #[error("{direction} names table {table:?} twice")]
@@ -234,6 +239,8 @@ impl Layout {
         if manifest.reversible {
             let back = directed_changes(self, manifest, Direction::Down);
             change::check_added(&after, &back).map_err(fail)?;
+            change::check_moved(&manifest.changes).map_err(fail)?;
+            change::check_moved(&back).map_err(fail)?;
         }
         access::check(self, &after, manifest).map_err(fail)?;
         Ok(after)

@@ -413,6 +413,73 @@ async fn change_of_a_dropped_table_beside_its_migration_is_given_back() {
     );
 }
 
+/// Goal: values are given back to columns that have other names while a step adds or drops them.
+/// Method: each migration goes up, down and up again, over rows of its newer version.
+#[tokio::test]
+async fn values_of_columns_that_are_renamed_as_they_are_added_or_dropped_come_back() {
+    let apps = "desired_lrps";
+    let added = migrations::manifest(2, "adds")
+        .add_column(apps, Column::long_text("note").nullable())
+        .rename_column(apps, "note", "text")
+        .rename_column(apps, "text", "remark");
+    let dropped = migrations::manifest(2, "drops")
+        .rename_column(apps, "annotation", "note")
+        .drop_column(apps, "note")
+        .add_column(apps, Column::integer("passing").default(1))
+        .drop_column(apps, "passing");
+    let created = creating_words(2, "creates")
+        .add_column("words", Column::integer("size").default(0))
+        .rename_column("words", "word", "term");
+    for (manifest, edit) in [
+        (added, "UPDATE desired_lrps SET remark = 'of ' || guid"),
+        (dropped, "UPDATE desired_lrps SET domain = 'other'"),
+        (
+            created,
+            "INSERT INTO words (guid, term, note, size) SELECT guid, domain, 'n', 7 FROM desired_lrps",
+        ),
+    ] {
+        let mut world = TestEngine::with_rows(4).await;
+        let name = manifest.name.clone();
+        world.context.migrations = vec![
+            Arc::clone(&all()[0]),
+            migrations::native(manifest, migrations::none),
+        ];
+        let below = world.everything().await;
+        world.up(2).await.unwrap();
+        world.down(1).await.unwrap();
+        assert_eq!(world.everything().await, below, "{name}");
+        world.up(2).await.unwrap();
+        world.execute(edit).await;
+        let above = world.everything().await;
+        world.down(1).await.unwrap();
+        world.up(2).await.unwrap();
+        assert_eq!(world.everything().await, above, "{name}");
+    }
+}
+
+#[tokio::test]
+async fn rows_of_a_table_whose_columns_change_as_it_is_dropped_come_back() {
+    let mut world = TestEngine::with_rows(4).await;
+    let dropped = migrations::manifest(3, "drops-words")
+        .drop_column("words", "note")
+        .rename_column("words", "word", "term")
+        .drop_table("words");
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(creating_words(2, "words"), migrations::none),
+        migrations::native(dropped, migrations::none),
+    ];
+    world.up(2).await.unwrap();
+    world
+        .execute("INSERT INTO words (guid, word, note) SELECT guid, domain, 'n' FROM desired_lrps")
+        .await;
+    let before = words(&world).await;
+    world.up(3).await.unwrap();
+    world.down(2).await.unwrap();
+    assert_eq!(words(&world).await, before);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
 /// A table that a migration renames as well: what is saved has one name below the migration and
 /// another above it.
 #[tokio::test]

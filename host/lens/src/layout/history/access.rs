@@ -1,7 +1,7 @@
 //! Validation of a manifest's accesses: the columns it reads exist in the source layout, those it
 //! writes in the target.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use super::{Problem, directed_changes};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
@@ -48,6 +48,50 @@ pub fn name_before(changes: &[Change], table: &str) -> Option<String> {
         }
     }
     Some(name)
+}
+
+/// The origin of a column that a table has after some changes.
+enum ColumnSource<'a> {
+    /// A column of the layout before them.
+    Before { table: String, name: String },
+    /// They add it, with this definition.
+    Added(&'a Column),
+    /// They create its table with it.
+    Created,
+}
+
+/// The name in the source layout of a column that a table has after some changes; none if the
+/// changes add it. The table may have been another one, if the column was moved.
+pub fn column_before(changes: &[Change], table: &str, column: &str) -> Option<String> {
+    match source_of(changes, table, column) {
+        ColumnSource::Before { name, .. } => Some(name),
+        ColumnSource::Added(_) | ColumnSource::Created => None,
+    }
+}
+
+fn source_of<'a>(changes: &'a [Change], table: &str, column: &str) -> ColumnSource<'a> {
+    let mut table = table.to_owned();
+    let mut name = column.to_owned();
+    for change in changes.iter().rev() {
+        match change {
+            Change::RenameTable { from, to } if *to == table => table.clone_from(from),
+            Change::CreateTable(created) if created.name == table => return ColumnSource::Created,
+            Change::AddColumn {
+                table: of,
+                column: added,
+            } if *of == table && added.name == name => return ColumnSource::Added(added),
+            Change::RenameColumn {
+                table: of,
+                from,
+                to,
+            } if *of == table && *to == name => name.clone_from(from),
+            Change::MoveColumn { column, from, to } if *to == table && *column == name => {
+                table.clone_from(from);
+            }
+            _ => {}
+        }
+    }
+    ColumnSource::Before { table, name }
 }
 
 fn check_direction(
@@ -215,43 +259,32 @@ fn check_values(
     changes: &[Change],
     accesses: &[Access],
 ) -> Result<(), Problem> {
-    let added: BTreeSet<&str> = changes
-        .iter()
-        .filter_map(|change| match change {
-            Change::AddColumn { column, .. } if column.default.is_none() => {
-                Some(column.name.as_str())
+    let lacks_values =
+        |table: &Table, column: &Column| match source_of(changes, &table.name, &column.name) {
+            ColumnSource::Before { table, name } => {
+                let earlier = source.tables.get(&table);
+                let earlier = earlier.and_then(|table| table.find_column(&name));
+                earlier.is_some_and(|column| column.nullable)
             }
-            _ => None,
-        })
-        .collect();
-    for table in target.tables.values() {
-        let Some(earlier) =
-            name_before(changes, &table.name).and_then(|name| source.tables.get(&name))
-        else {
-            continue;
+            ColumnSource::Added(column) => column.default.is_none(),
+            ColumnSource::Created => false,
         };
+    // A table that the changes create has no rows yet.
+    let was_there = |table: &&Table| {
+        name_before(changes, &table.name).is_some_and(|name| source.tables.contains_key(&name))
+    };
+    for table in target.tables.values().filter(was_there) {
         let access = accesses.iter().find(|access| access.table == table.name);
         let written: BTreeSet<&String> = access.iter().flat_map(|access| &access.writes).collect();
-        let known: BTreeMap<&str, &Column> = earlier
+        let mut required = table
             .columns
             .iter()
-            .map(|column| (column.name.as_str(), column))
-            .collect();
-        for column in table
-            .columns
-            .iter()
-            .filter(|column| !column.nullable && !written.contains(&column.name))
-        {
-            let has_no_value = match known.get(column.name.as_str()) {
-                None => added.contains(column.name.as_str()),
-                Some(before) => before.nullable,
-            };
-            if has_no_value {
-                return Err(Problem::NoValue {
-                    table: table.name.clone(),
-                    column: column.name.clone(),
-                });
-            }
+            .filter(|column| !column.nullable && !written.contains(&column.name));
+        if let Some(column) = required.find(|&column| lacks_values(table, column)) {
+            return Err(Problem::NoValue {
+                table: table.name.clone(),
+                column: column.name.clone(),
+            });
         }
     }
     Ok(())

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{LONGEST_DEFAULT, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES, Problem};
+use super::{LONGEST_DEFAULT, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES, Problem, column_before};
 use crate::layout::manifest::Change;
 use crate::layout::schema::{Column, Index, Layout, Literal, Sealing, Table};
 use crate::layout::values::Encoding;
@@ -298,6 +298,22 @@ pub(super) fn check_added(before: &Layout, changes: &[Change]) -> Result<(), Pro
                 }
             }
             _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Checks that changes move no column that they have added: the values of a dropped column are
+/// restored to the table that it was dropped from.
+pub(super) fn check_moved(changes: &[Change]) -> Result<(), Problem> {
+    for (place, change) in changes.iter().enumerate() {
+        if let Change::MoveColumn { column, from, .. } = change
+            && column_before(&changes[..place], from, column).is_none()
+        {
+            return Err(Problem::MovedWithin {
+                table: from.clone(),
+                column: column.clone(),
+            });
         }
     }
     Ok(())

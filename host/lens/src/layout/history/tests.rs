@@ -237,6 +237,26 @@ fn required_column_without_value_or_default_is_rejected() {
     before()
         .apply(&dropped().irreversible())
         .expect("there is no way down");
+    // Under other names before the last change.
+    assert_eq!(
+        rejected(add(column("x")).rename_column("apps", "x", "y")),
+        no_value("y")
+    );
+    let renamed = step().rename_column("apps", "note", "text");
+    assert_eq!(
+        rejected(renamed.alter_column("apps", column("text"))),
+        no_value("text")
+    );
+    let renamed = step().rename_column("apps", "routes", "ways");
+    assert_eq!(
+        rejected(renamed.drop_column("apps", "ways")),
+        no_value("routes"),
+        "the way down has no value for it"
+    );
+    let created = step().create_table(table("made"));
+    before()
+        .apply(&created.add_column("made", column("x")))
+        .expect("the table has no rows");
 }
 
 #[test]
@@ -309,6 +329,41 @@ fn column_that_is_added_and_dropped_or_of_a_new_table_may_have_any_name() {
     before()
         .apply(&table_of_that_name)
         .expect("another table has that name");
+}
+
+/// The values of a dropped column are restored to the table that it was dropped from.
+#[test]
+fn column_that_moves_in_the_migration_that_adds_or_drops_it_is_rejected() {
+    let moved = |table: &str, column: &str| Problem::MovedWithin {
+        table: table.into(),
+        column: column.into(),
+    };
+    let added = || add(nullable("new")).move_column("new", "apps", "other");
+    assert_eq!(rejected(added()), moved("apps", "new"));
+    let created = step().create_table(table("made").column(nullable("new")));
+    assert_eq!(
+        rejected(created.move_column("new", "made", "other")),
+        moved("made", "new")
+    );
+    // The way down adds the dropped column, and creates the dropped table.
+    let dropped = || step().move_column("note", "apps", "other");
+    assert_eq!(
+        rejected(dropped().drop_column("other", "note")),
+        moved("other", "note")
+    );
+    assert_eq!(
+        rejected(dropped().drop_table("other")),
+        moved("other", "note")
+    );
+    for irreversible in [added(), dropped().drop_table("other")] {
+        before()
+            .apply(&irreversible.irreversible())
+            .expect("nothing is restored");
+    }
+    let renamed = step().rename_column("apps", "note", "text");
+    before()
+        .apply(&renamed.move_column("text", "apps", "other"))
+        .expect("it is the same column");
 }
 
 #[test]
