@@ -285,6 +285,85 @@ fn refusal_of_every_unit_with_rows_is_a_violation_though_refusals_are_allowed() 
     );
 }
 
+/// A table whose text is never NULL.
+fn layout_of_texts() -> Layout {
+    let table = Table::new("t")
+        .column(Column::varchar("k", 32))
+        .column(Column::text("x"));
+    Layout::of([table.primary_key(["k"]).partition_key("k")])
+}
+
+/// Puts a mark before each text, unless one of these is there.
+fn mark(unit: &Unit<'_>, mark: &str, refused: &[&str]) -> Result<(), Refused> {
+    for row in unit.rows("t")? {
+        let text = row.text("x")?;
+        if refused.iter().any(|refused| text.starts_with(refused)) {
+            return Err(Refused::new("it has a mark"));
+        }
+        row.set_text("x", &format!("{mark}{text}"))?;
+    }
+    Ok(())
+}
+
+/// Takes the mark of `up` from each text.
+fn unmark(unit: &Unit<'_>, otherwise: fn(&str) -> Result<String, Refused>) -> Result<(), Refused> {
+    for row in unit.rows("t")? {
+        let text = row.text("x")?;
+        let unmarked = match text.strip_prefix("made:") {
+            Some(unmarked) => unmarked.to_owned(),
+            None => otherwise(text)?,
+        };
+        row.set_text("x", &unmarked)?;
+    }
+    Ok(())
+}
+
+/// Goal: a way back that no generated unit takes is reported. Method: `down` accepts only what `up`
+/// returns; then `up` refuses whatever else `down` returns.
+#[test]
+fn refusal_of_every_unit_on_the_way_back_is_a_violation_unless_declared() {
+    migration!(
+        OnlyMarked,
+        edits_text(),
+        |unit| mark(unit, "made:", &["made:"]),
+        |unit| unmark(unit, |_| Err(Refused::new("it has no mark")))
+    );
+    let laws = || Laws::<OnlyMarked>::over(layout_of_texts()).may_refuse();
+    let violation = laws().check().expect_err("no generated unit is accepted");
+    assert!(
+        matches!(
+            &violation,
+            Violation::RefusesAll { direction: Direction::Down, reason, .. }
+                if reason == "it has no mark"
+        ),
+        "{violation:?}"
+    );
+    assert!(violation.to_string().contains("`only_from_source`"));
+    laws()
+        .only_from_source()
+        .check()
+        .expect("what `up` returns comes back");
+
+    migration!(
+        NeverReturns,
+        edits_text(),
+        |unit| mark(unit, "made:", &["made:", "taken:"]),
+        |unit| unmark(unit, |text| Ok(format!("taken:{text}")))
+    );
+    let violation = Laws::<NeverReturns>::over(layout_of_texts())
+        .may_refuse()
+        .check()
+        .expect_err("no generated unit comes back");
+    assert!(
+        matches!(
+            &violation,
+            Violation::RefusesAll { direction: Direction::Up, reason, .. }
+                if reason == "it has a mark"
+        ),
+        "{violation:?}"
+    );
+}
+
 #[test]
 fn laws_hold_over_units_with_an_integer_partition_key() {
     migration!(OfNumbers, edits_text(), nothing, nothing);
