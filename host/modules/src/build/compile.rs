@@ -12,7 +12,7 @@ use bbs_work::progress::Progress;
 use serde::Deserialize;
 
 use super::BuildError;
-use super::sources::{package_name, packages_outside, workspace_of};
+use super::sources::{package_name, workspace_of};
 use super::toolchain::{self, TARGET, program, rustc};
 
 const PROFILE: &str = "guest";
@@ -22,9 +22,15 @@ const TARGET_FOLDER: &str = "guests";
 /// The name of [`WRAPPER`] in that folder.
 const WRAPPER_FILE: &str = "rustc-wrapper";
 
+/// The environment variables with which [`WRAPPER`] is called: the folders of the workspace and of
+/// cargo, whose paths [`flags`] removes.
+const WORKSPACE_VARIABLE: &str = "BBS_WORKSPACE";
+const CARGO_HOME_VARIABLE: &str = "BBS_CARGO_HOME";
+
 /// Calls rustc. The metadata that cargo passes for a crate decides the order of its functions, and
 /// is a hash also of the places of packages outside of its workspace; here it is the name and the
-/// version of its package. So two packages of one name and version cannot be used together.
+/// version of its package. So two packages of one name and version cannot be used together. The
+/// folder of a package elsewhere, as a dependency or a `[patch]` names it, becomes its name.
 const WRAPPER: &str = r#"#!/bin/sh
 # Written by `bbs module build`.
 previous=
@@ -36,6 +42,10 @@ for argument do
     esac
     previous=$argument
 done
+case $CARGO_MANIFEST_DIR/ in
+    / | "$BBS_WORKSPACE"/* | "$BBS_CARGO_HOME"/*) ;;
+    *) set -- "$@" "--remap-path-prefix=$CARGO_MANIFEST_DIR=/$CARGO_PKG_NAME" ;;
+esac
 exec "$@"
 "#;
 
@@ -73,8 +83,7 @@ pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Pat
             .iter()
             .map(|folder| package_name(folder))
             .collect::<Result<Vec<_>, _>>()?;
-        let outside = packages_outside(&workspace, &members)?;
-        cargo(&workspace, &packages, &outside, &mut |manifest, library| {
+        cargo(&workspace, &packages, &mut |manifest, library| {
             let Some(member) = members
                 .iter()
                 .find(|folder| same_file(&folder.join("Cargo.toml"), manifest))
@@ -104,23 +113,25 @@ fn same_file(one: &Path, other: &Path) -> bool {
 fn cargo(
     workspace: &Path,
     packages: &[String],
-    outside: &BTreeMap<PathBuf, String>,
     built: &mut dyn FnMut(&Path, &Path),
 ) -> Result<(), BuildError> {
     let failed = |source| BuildError::Cargo { source };
     let mut errors = tempfile::tempfile().map_err(failed)?;
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or("target".into(), PathBuf::from);
     let target = workspace.join(target).join(TARGET_FOLDER);
+    let home = cargo_home().unwrap_or_else(|| workspace.to_owned());
     let mut command = Command::new(program("CARGO", "cargo"));
     command
         .env("RUSTC_WRAPPER", wrapper(&target)?)
+        .env(WORKSPACE_VARIABLE, workspace)
+        .env(CARGO_HOME_VARIABLE, &home)
         .current_dir(workspace)
         .args(["build", "--lib", "--message-format=json-render-diagnostics"])
         .args(["--profile", PROFILE, "--target", TARGET, "--target-dir"])
         .arg(&target)
         .args(packages.iter().flat_map(|package| ["--package", package]))
         // Overrides every other source of flags, so that the environment cannot change the result.
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, outside)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, &home)?)
         // With it, crates compile other code on a stable compiler.
         .env_remove("RUSTC_BOOTSTRAP")
         .stdout(Stdio::piped())
@@ -181,25 +192,28 @@ fn wrapper(target: &Path) -> Result<PathBuf, BuildError> {
     Ok(path)
 }
 
+/// The folder of cargo, in which the packages of registries are.
+fn cargo_home() -> Option<PathBuf> {
+    let set = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let default = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".cargo"));
+    // Without a separator at its end, since paths below it are found by their text.
+    set.or_else(default).map(|home| home.components().collect())
+}
+
 /// Flags that remove this machine's paths from the code, so that all builds of one source have the
-/// same digest: those of the workspace, and of the packages outside of it, which get their names.
-fn flags(workspace: &Path, outside: &BTreeMap<PathBuf, String>) -> Result<String, BuildError> {
+/// same digest: those of the workspace, of cargo and of the standard library. [`WRAPPER`] removes
+/// those of packages elsewhere.
+fn flags(workspace: &Path, home: &Path) -> Result<String, BuildError> {
     let sysroot = rustc(workspace, &["--print", "sysroot"])?;
     let version = rustc(workspace, &["--version", "--verbose"])?;
     let commit = version
         .lines()
         .find_map(|line| line.strip_prefix("commit-hash: "))
         .unwrap_or("unknown");
-    let home = std::env::var("CARGO_HOME")
-        .or_else(|_| std::env::var("HOME").map(|home| format!("{home}/.cargo")));
-    // The last prefix that a path has is replaced: that of the workspace, if it lies in a package.
-    let mut remapped: Vec<_> = outside
-        .iter()
-        .map(|(folder, name)| (folder.display().to_string(), format!("/{name}")))
-        .collect();
-    remapped.push((workspace.display().to_string(), "/workspace".to_owned()));
-    if let Ok(home) = home {
-        remapped.push((home, "/cargo".to_owned()));
+    let mut remapped = vec![(workspace.display().to_string(), "/workspace".to_owned())];
+    // The last prefix that a path has is replaced.
+    if home != workspace {
+        remapped.push((home.display().to_string(), "/cargo".to_owned()));
     }
     // Panic messages contain paths of the standard library: installed sources have the former path,
     // others the latter.
@@ -212,4 +226,43 @@ fn flags(workspace: &Path, outside: &BTreeMap<PathBuf, String>) -> Result<String
         .map(|(from, to)| format!("--remap-path-prefix={from}={to}"))
         .collect();
     Ok(flags.join("\x1f"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The arguments with which rustc is called for a package in a folder.
+    fn called_in(folder: &str) -> Vec<String> {
+        let target = tempfile::tempdir().unwrap();
+        let mut command = Command::new("sh");
+        command
+            .arg(wrapper(target.path()).unwrap())
+            .args(["printf", "%s\\n", "-C", "metadata=1f2e", "src/lib.rs"])
+            .env("CARGO_MANIFEST_DIR", folder)
+            .env("CARGO_PKG_NAME", "colours")
+            .env("CARGO_PKG_VERSION", "1.2.3")
+            .env(WORKSPACE_VARIABLE, "/w/space")
+            .env(CARGO_HOME_VARIABLE, "/home/me/.cargo");
+        let printed = String::from_utf8(command.output().unwrap().stdout).unwrap();
+        printed.lines().map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn places_of_packages_are_no_part_of_what_rustc_is_called_with() {
+        let always = ["-C", "metadata=colours-1.2.3", "src/lib.rs"];
+        for folder in [
+            "",
+            "/w/space",
+            "/w/space/colours",
+            "/home/me/.cargo/registry/src/index/colours-1.2.3",
+        ] {
+            assert_eq!(called_in(folder), always, "{folder}");
+        }
+        for folder in ["/elsewhere/some colours", "/w/spacious/colours"] {
+            let removed = format!("--remap-path-prefix={folder}=/colours");
+            let expected = always.map(str::to_owned).into_iter().chain([removed]);
+            assert_eq!(called_in(folder), expected.collect::<Vec<_>>());
+        }
+    }
 }

@@ -1,11 +1,9 @@
-//! Finds the crates to build, their packages and workspaces, and the packages that they use from
-//! elsewhere. Reads manifests; builds nothing.
+//! Finds the crates to build, their packages and workspaces. Reads manifests; builds nothing.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use toml::{Table, Value};
+use toml::Table;
 
 use crate::text::ModuleText;
 
@@ -41,6 +39,17 @@ struct SourceList {
 struct SourceEntry {
     #[serde(rename = "crate")]
     folder: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+struct CargoManifest {
+    package: Option<Package>,
+    workspace: Option<Table>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Package {
+    name: Option<String>,
 }
 
 /// Returns the crates that a list (such as `migrations-wasm/catalog.toml`) names, in its order.
@@ -87,16 +96,11 @@ pub(super) fn find_list() -> Result<PathBuf, SourceError> {
 
 pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
     let path = crate_folder.join("Cargo.toml");
-    package_name_in(&path, &read(&path)?)
-}
-
-fn package_name_in(path: &Path, manifest: &Table) -> Result<String, SourceError> {
-    let package = manifest.get("package");
-    let name = package.and_then(|package| package.get("name")?.as_str());
-    name.map(str::to_owned)
-        .ok_or_else(|| SourceError::NoPackage {
-            path: path.to_owned(),
-        })
+    let manifest: CargoManifest = read(&path)?;
+    manifest
+        .package
+        .and_then(|package| package.name)
+        .ok_or(SourceError::NoPackage { path })
 }
 
 /// The folder of the workspace that a crate belongs to; the crate's own folder if it belongs to
@@ -105,88 +109,11 @@ pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> 
     let crate_folder = canonical(crate_folder)?;
     for folder in crate_folder.ancestors() {
         let path = folder.join("Cargo.toml");
-        if path.exists() && read::<Table>(&path)?.contains_key("workspace") {
+        if path.exists() && read::<CargoManifest>(&path)?.workspace.is_some() {
             return Ok(folder.to_owned());
         }
     }
     Ok(crate_folder)
-}
-
-/// The packages outside of a workspace that its crates use by their paths, directly or through each
-/// other: their names by folder, spelled as cargo passes it to rustc. Packages that only tests use
-/// are left out.
-pub(super) fn packages_outside(
-    workspace: &Path,
-    crates: &[&PathBuf],
-) -> Result<BTreeMap<PathBuf, String>, SourceError> {
-    let mut outside = BTreeMap::new();
-    let mut seen = BTreeSet::new();
-    let mut unvisited = crates
-        .iter()
-        .map(|folder| canonical(folder))
-        .collect::<Result<Vec<_>, _>>()?;
-    while let Some(folder) = unvisited.pop() {
-        let path = folder.join("Cargo.toml");
-        // Cargo reports a package that is not there.
-        if !seen.insert(folder.clone()) || !path.exists() {
-            continue;
-        }
-        let manifest: Table = read(&path)?;
-        unvisited.extend(path_dependencies(&folder, &manifest)?);
-        if !folder.starts_with(workspace) {
-            outside.insert(folder, package_name_in(&path, &manifest)?);
-        }
-    }
-    Ok(outside)
-}
-
-/// The folders of the packages that a manifest names by their paths, itself or as those of its
-/// workspace.
-fn path_dependencies(folder: &Path, manifest: &Table) -> Result<Vec<PathBuf>, SourceError> {
-    let targets = manifest.get("target").and_then(Value::as_table);
-    let targets = targets
-        .into_iter()
-        .flat_map(|targets| targets.values().filter_map(Value::as_table));
-    let sections = std::iter::once(manifest)
-        .chain(targets)
-        .flat_map(|table| [table.get("dependencies"), table.get("build-dependencies")]);
-    let mut found = Vec::new();
-    for (name, dependency) in sections.flatten().filter_map(Value::as_table).flatten() {
-        if let Some(path) = path_of(dependency) {
-            found.push(normalized(&folder.join(path)));
-        } else if dependency.get("workspace").and_then(Value::as_bool) == Some(true) {
-            let workspace = workspace_of(folder)?;
-            let root: Table = read(&workspace.join("Cargo.toml"))?;
-            let inherited = root
-                .get("workspace")
-                .and_then(|workspace| workspace.get("dependencies")?.get(name));
-            found.extend(
-                inherited
-                    .and_then(path_of)
-                    .map(|path| normalized(&workspace.join(path))),
-            );
-        }
-    }
-    Ok(found)
-}
-
-fn path_of(dependency: &Value) -> Option<&str> {
-    dependency.get("path")?.as_str()
-}
-
-/// A path without `.` and `..`, as cargo makes it: links are not followed.
-fn normalized(path: &Path) -> PathBuf {
-    let mut normal = PathBuf::new();
-    for component in path.components() {
-        match component {
-            Component::CurDir => {}
-            Component::ParentDir => {
-                normal.pop();
-            }
-            other => normal.push(other),
-        }
-    }
-    normal
 }
 
 fn canonical(crate_folder: &Path) -> Result<PathBuf, SourceError> {
@@ -210,44 +137,4 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
             reason,
         }
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn packages_outside_of_the_workspace_are_found_through_each_other() {
-        let work = tempfile::tempdir().unwrap();
-        let root = work.path().canonicalize().unwrap();
-        let package = |folder: &str, rest: &str| {
-            let name = folder.rsplit('/').next().unwrap();
-            let manifest = format!("[package]\nname = \"the-{name}\"\n{rest}");
-            std::fs::create_dir_all(root.join(folder)).unwrap();
-            std::fs::write(root.join(folder).join("Cargo.toml"), manifest).unwrap();
-        };
-        package(
-            "a",
-            "[dependencies]\nsdk = { path = \"../lib/./sdk\" }\nserde = \"1\"\n\
-             [target.'cfg(unix)'.dependencies]\nb = { path = \"../b\" }\n\
-             [dev-dependencies]\nt = { path = \"../t\" }\n[workspace]\n",
-        );
-        package("a/own", "");
-        package("b", "[build-dependencies]\ngone = { path = \"../gone\" }\n");
-        package("t", "");
-        package(
-            "lib/sdk",
-            "[dependencies]\ncontract.workspace = true\nown = { path = \"../../a/own\" }\n",
-        );
-        package("lib/contract", "");
-        let inherited =
-            "[workspace]\n[workspace.dependencies]\ncontract = { path = \"contract\" }\n";
-        std::fs::write(root.join("lib/Cargo.toml"), inherited).unwrap();
-
-        let found = packages_outside(&root.join("a"), &[&root.join("a")]).unwrap();
-        let expected = ["b", "lib/contract", "lib/sdk"]
-            .map(|folder| (root.join(folder), folder.replace("lib/", "")))
-            .map(|(folder, name)| (folder, format!("the-{name}")));
-        assert_eq!(found, BTreeMap::from(expected));
-    }
 }
