@@ -135,6 +135,16 @@ impl TablePlan {
         )
     }
 
+    /// The names of indexes that are built over its rows within the cut-over, where that is one
+    /// transaction. Those of copies are built before, and so are all on MySQL and MariaDB.
+    pub(super) fn awaited_indexes(&self, source: Option<&Table>, dialect: Dialect) -> Vec<String> {
+        if self.strategy != Strategy::InPlace || dialect == Dialect::Mysql {
+            return Vec::new();
+        }
+        let (_, new, _) = self.additions(source);
+        new.into_iter().map(|index| index.name).collect()
+    }
+
     /// Rows as the table stores them: sealed, and with the plan's record version.
     pub(super) fn stored(&self, mut rows: TableRows, keyring: &Keyring) -> TableRows {
         let count = rows.count();

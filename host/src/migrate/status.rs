@@ -116,6 +116,9 @@ pub struct TableChange {
     /// Whether the server rewrites the table although it is changed in place; clients' writes of it
     /// wait meanwhile.
     pub rewritten_by_server: bool,
+    /// Indexes that are built over all rows within the cut-over, for which calls wait, also those
+    /// of clients of an online migration.
+    pub awaited_indexes: Vec<String>,
 }
 
 impl PlannedMigration {
@@ -348,7 +351,8 @@ async fn table_changes(
         }
         let copied = plan.is_copied();
         let computed = plan.computed().filter(|_| copied);
-        let (added, ..) = plan.additions(work.lens.source.tables.get(&plan.table.name));
+        let original = work.lens.source.tables.get(&plan.table.name);
+        let (added, ..) = plan.additions(original);
         let rewrites = schema::rewrites_to_add(work.server, &added);
         tables.push(TableChange {
             table: plan.table.name.clone(),
@@ -358,6 +362,7 @@ async fn table_changes(
             opened: opened.into_iter().filter(|_| copied).collect(),
             computed: computed.map(|column| column.name.clone()).collect(),
             rewritten_by_server: plan.strategy == Strategy::InPlace && rewrites,
+            awaited_indexes: plan.awaited_indexes(original, work.dialect),
         });
     }
     for table in replaced(&work.lens, &work.plans)
@@ -373,6 +378,7 @@ async fn table_changes(
             opened: Vec::new(),
             computed: Vec::new(),
             rewritten_by_server: false,
+            awaited_indexes: Vec::new(),
         });
     }
     Ok(tables)

@@ -608,6 +608,8 @@ async fn status_and_plan_show_the_present_and_the_planned_state() {
         ["actual_lrps", "desired_lrps"]
     );
     assert_eq!(plan.bytes_to_copy, 0);
+    let awaited = plan.tables.iter().flat_map(|table| &table.awaited_indexes);
+    assert_eq!(awaited.collect::<Vec<_>>(), ["instances_zone_idx"]);
     assert!(super::plan(&world.context, 9).await.is_err());
 }
 

@@ -354,8 +354,11 @@ fn copying(out: &mut String, plan: &Plan) {
             bytes(plan.bytes_to_copy)
         );
     } else {
-        let how = if plan.tables.iter().any(|table| table.rewritten_by_server) {
+        let any = |is_long: fn(&TableChange) -> bool| plan.tables.iter().any(is_long);
+        let how = if any(|table| table.rewritten_by_server) {
             "the server rewrites tables itself, and writes of them wait for it"
+        } else if any(|table| table.rows > 0 && !table.awaited_indexes.is_empty()) {
+            "every change is made in place, and calls wait while indexes are built"
         } else {
             "every change is made in place, in moments"
         };
@@ -415,7 +418,13 @@ fn table(change: &TableChange) -> String {
             return format!("changed in place ({rows} rows, which the server rewrites)");
         }
         Some(Strategy::InPlace) => {
-            return format!("changed in place ({rows} rows, none rewritten)");
+            let indexes = change.awaited_indexes.join(", ");
+            let waits = if indexes.is_empty() {
+                String::new()
+            } else {
+                format!("; calls wait while {indexes} is built over them")
+            };
+            return format!("changed in place ({rows} rows, none rewritten{waits})");
         }
         Some(Strategy::Create) => return "created".to_owned(),
         None => return format!("dropped ({rows} rows, saved sealed for the migration back)"),

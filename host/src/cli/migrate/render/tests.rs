@@ -87,6 +87,7 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
         opened: vec!["run_info".into()],
         computed: vec!["metric_tags".into()],
         rewritten_by_server: false,
+        awaited_indexes: Vec::new(),
     };
     let text = plan(&of_one_table(copied, 1));
     for part in [
@@ -101,15 +102,23 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
 }
 
 #[test]
-fn plan_says_which_tables_the_server_rewrites() {
-    for (rewritten_by_server, of_table, of_plan) in [
+fn plan_says_which_changes_in_place_take_time() {
+    for (rewritten_by_server, index, of_table, of_plan) in [
         (
             true,
+            None,
             "desired_lrps  changed in place (300 rows, which the server rewrites)",
             "To copy    nothing: the server rewrites tables itself, and writes of them wait for it.",
         ),
         (
             false,
+            Some("x_idx"),
+            "desired_lrps  changed in place (300 rows, none rewritten; calls wait while x_idx is built over them)",
+            "To copy    nothing: every change is made in place, and calls wait while indexes are built.",
+        ),
+        (
+            false,
+            None,
             "desired_lrps  changed in place (300 rows, none rewritten)",
             "To copy    nothing: every change is made in place, in moments.",
         ),
@@ -122,6 +131,7 @@ fn plan_says_which_tables_the_server_rewrites() {
             opened: Vec::new(),
             computed: Vec::new(),
             rewritten_by_server,
+            awaited_indexes: index.into_iter().map(str::to_owned).collect(),
         };
         let text = plan(&of_one_table(table, 0));
         for part in [of_table, of_plan] {
