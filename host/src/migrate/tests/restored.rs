@@ -480,6 +480,54 @@ async fn rows_of_a_table_whose_columns_change_as_it_is_dropped_come_back() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
+/// Goal: residue is of one kind of unit, and of one record. Method: apps and tasks have the same
+/// guids; on the older version a task is removed, and another one made under its guid.
+#[tokio::test]
+async fn residue_of_an_app_and_a_task_with_the_same_guid_is_given_back_to_each() {
+    let tasks = Table::new("tasks")
+        .column(Column::varchar("task_guid", 255))
+        .column(Column::big_integer("created_at"))
+        .primary_key(["task_guid"])
+        .partition_key("task_guid");
+    let colour = || Column::varchar("colour", 16).default("none");
+    let coloured = migrations::manifest(3, "colours")
+        .add_column("desired_lrps", colour())
+        .add_column("tasks", colour());
+    let mut world = TestEngine::with_rows(2).await;
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(
+            migrations::manifest(2, "tasks").create_table(tasks),
+            migrations::none,
+        ),
+        migrations::native(coloured, migrations::none),
+    ];
+    world.up(3).await.unwrap();
+    for statement in [
+        "INSERT INTO tasks (task_guid, created_at, colour) SELECT guid, 1, 'of a task' FROM desired_lrps",
+        "UPDATE desired_lrps SET colour = 'of an app'",
+    ] {
+        world.execute(statement).await;
+    }
+    world.down(2).await.unwrap();
+    for statement in [
+        "DELETE FROM tasks WHERE task_guid = 'app-00000'",
+        "INSERT INTO tasks (task_guid, created_at) VALUES ('app-00000', 2)",
+    ] {
+        world.execute(statement).await;
+    }
+    world.up(3).await.unwrap();
+    let colours = async |table: &str| {
+        let rows = world.rows(table).await;
+        rows.into_iter()
+            .map(|row| row["colour"].clone())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(colours("desired_lrps").await, ["of an app", "of an app"]);
+    assert_eq!(colours("tasks").await, ["none", "of a task"]);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
 /// A table that a migration renames as well: what is saved has one name below the migration and
 /// another above it.
 #[tokio::test]
