@@ -94,7 +94,7 @@ impl KeysCommand {
 
 async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let scope = prepared.sealed_as_found().await?;
+    let scope = prepared.known_sealed().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
     let survey = prepared.survey_rotation().await?;
     let mut value = serde_json::to_value(&status)?;
@@ -112,7 +112,7 @@ async fn verify(
     }: Verify,
 ) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let scope = prepared.sealed_as_found().await?;
+    let scope = prepared.known_sealed().await?;
     let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
     if verified.unused && !verified.is_known {
         let known = prepared.keyring.labels().collect::<Vec<_>>().join(", ");

@@ -8,6 +8,7 @@ use bbs_database::Transaction;
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
 use bbs_lens::layout::migration_set::MigrationSet;
+use bbs_lens::layout::schema::Layout;
 
 use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
@@ -100,6 +101,25 @@ pub async fn reasons_against_rollback(
         BTreeSet::new(),
     )?;
     examine::hanging(&mut reader, &histories, &work).await
+}
+
+/// The layout of a database at its version, for a catalog with every module that ran there.
+///
+/// # Errors
+/// The catalog lacks the version or a module that ran, or has another in its place; or the
+/// database cannot be read.
+pub async fn layout_that_ran(
+    context: &Context,
+    current: DataVersion,
+) -> Result<Layout, MigrateError> {
+    let unknown = MigrateError::UnknownVersion { version: current };
+    if layout_history(&context.migrations)?.at(current).is_none() {
+        return Err(unknown);
+    }
+    let mut reader = context.database.read().await?;
+    check_history(context, current, &state::applied(&mut reader).await?)?;
+    let declared = HistoryPair::declared(context, &mut reader).await?;
+    declared.ran.at(current).cloned().ok_or(unknown)
 }
 
 /// Checks that the catalog has the modules that ran here, and that they are the same.

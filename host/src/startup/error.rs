@@ -138,6 +138,14 @@ pub enum StartupError {
     )]
     NothingToRotate,
     #[error(
+        "the modules are not those of this database, so its sealed columns are not known; nothing was written"
+    )]
+    UnknownLayout(#[source] MigrateError),
+    #[error(
+        "this database has no version, so its sealed columns are not known; nothing was written"
+    )]
+    NoLayout(#[source] Reason),
+    #[error(
         "a migration of this database is not finished, so records are in two places; finish it with `bbs migrate up` or \
          `bbs serve`, then rotate"
     )]

@@ -16,7 +16,7 @@ use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
 use crate::lock::fence::{Fence, FenceError};
-use crate::migrate::{self, Found};
+use crate::migrate::{self, Found, Reason};
 
 /// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;
@@ -30,6 +30,26 @@ impl Prepared {
         match migrate::found(&self.database).await? {
             Found::Versioned { current, .. } => self.sealed_at(current).await,
             Found::Fresh | Found::Unversioned { .. } => self.sealed_in(0, &Layout::default()).await,
+        }
+    }
+
+    /// The sealed data of the database, for statements about all of it: that a key is unused, or
+    /// that everything is under one. Columns of a module that is missing here would be left out.
+    ///
+    /// # Errors
+    /// [`StartupError::UnknownLayout`] or [`StartupError::NoLayout`]; or the database fails.
+    pub async fn known_sealed(&self) -> Result<SealedScope, StartupError> {
+        match migrate::found(&self.database).await? {
+            Found::Versioned { current, .. } => {
+                let layout = migrate::layout_that_ran(&self.context(), current)
+                    .await
+                    .map_err(StartupError::UnknownLayout)?;
+                self.sealed_in(current, &layout).await
+            }
+            Found::Unversioned { tables } => {
+                Err(StartupError::NoLayout(Reason::Unversioned { tables }))
+            }
+            Found::Fresh => self.sealed_in(0, &Layout::default()).await,
         }
     }
 
@@ -84,11 +104,12 @@ impl Prepared {
     ///
     /// # Errors
     /// [`StartupError::NothingToRotate`], [`StartupError::MigrationUnderWay`], or as
-    /// [`check_keys`](Self::check_keys).
+    /// [`known_sealed`](Self::known_sealed) and [`check_keys`](Self::check_keys).
     pub async fn may_rotate(&self) -> Result<(), StartupError> {
         if migrate::found(&self.database).await? == Found::Fresh {
             return Err(StartupError::NothingToRotate);
         }
+        self.known_sealed().await?;
         if migrate::is_between(&self.database).await? {
             return Err(StartupError::MigrationUnderWay);
         }
@@ -136,7 +157,7 @@ impl Prepared {
                 active, ?labels, rewritten, "re-sealing everything under the active key; keep the other keys until it is complete"
             );
         }
-        Ok(self.keys_context(self.sealed_as_found().await?))
+        Ok(self.keys_context(self.known_sealed().await?))
     }
 
     fn log_end_of_rotation(&self, rotated: &Rotated) {
@@ -169,9 +190,9 @@ impl Prepared {
     /// not under the active key, and writes nothing.
     ///
     /// # Errors
-    /// If the database cannot be read.
+    /// As [`known_sealed`](Self::known_sealed), or the database cannot be read.
     pub async fn survey_rotation(&self) -> Result<Rotated, StartupError> {
-        Ok(keys::survey(&self.keys_context(self.sealed_as_found().await?)).await?)
+        Ok(keys::survey(&self.keys_context(self.known_sealed().await?)).await?)
     }
 
     pub(super) async fn unfinished_rotation(&self) -> Result<Option<Unfinished>, KeysError> {

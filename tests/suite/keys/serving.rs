@@ -12,10 +12,12 @@ use serde_json::json;
 use super::*;
 use crate::api::answers::answers_as_diego_did;
 use crate::api::{lrp, routes};
+use crate::harness::database::dump;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules::modules;
+use crate::harness::modules::{add_ons_at_places_of_their_own, modules};
 use crate::harness::output::text;
+use crate::harness::packages::Packages;
 
 const BEFORE: &str = "key-2024";
 const AFTER: &str = "key-2026";
@@ -243,6 +245,51 @@ async fn keys_rotate_takes_the_lock_and_reports_the_result(kind: Kind) {
         busy.contains(&format!("(pid {} on this machine)", host.pid())),
         "{busy}"
     );
+}
+
+on_each_database!(keys_are_not_examined_without_the_modules_that_ran);
+/// Method: the columns of a module that is missing are not in the layout, so their texts would
+/// count as none, and the old key as unused.
+async fn keys_are_not_examined_without_the_modules_that_ran(kind: Kind) {
+    let packages = Packages::new();
+    let [_, tags, newest] = add_ons_at_places_of_their_own();
+    packages.install("sorted-tags", &tags);
+    packages.install("after-gpu", &newest);
+    let installation = packages.beside(with_a_new_key(kind).await);
+    let before_rotation = installation.set("active_key_label", BEFORE);
+    before_rotation.succeed(&["migrate", "up"]);
+    let installation = before_rotation.set("active_key_label", AFTER);
+    let refuse = async |reason: &str| {
+        let before = dump(&installation.database).await;
+        for arguments in [
+            &["keys", "status"][..],
+            &["keys", "rotate"],
+            &["keys", "rotate", "--dry-run"],
+            &["keys", "verify", "--label", BEFORE],
+        ] {
+            let message = installation.fail(arguments);
+            for part in ["its sealed columns are not known", reason] {
+                assert!(message.contains(part), "{arguments:?}: {message}");
+            }
+            let after = dump(&installation.database).await;
+            assert_eq!(after, before, "{arguments:?} wrote: {message}");
+        }
+    };
+    for (missing, reason) in [
+        ("after-gpu", "the catalog has no migration 1795000020"),
+        ("sorted-tags", "migration 1790000000 ran on this database"),
+    ] {
+        packages.remove(missing);
+        refuse(reason).await;
+        packages.put_back(missing);
+    }
+
+    rotate_by_command(&installation);
+    installation.succeed(&["keys", "verify", "--label", BEFORE]);
+    let database = installation.database.open().await;
+    execute(&database, "DELETE FROM configurations WHERE id = 'version'").await;
+    database.close().await;
+    refuse("but no version").await;
 }
 
 on_each_database!(rows_that_diegos_rotation_left_out_are_re_sealed_by_the_command);
