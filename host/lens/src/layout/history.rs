@@ -74,6 +74,20 @@ pub enum Problem {
         "column {column:?} of table {table:?} is part of a key or index, so it cannot be nullable or encrypted"
     )]
     UnfitKey { table: String, column: String },
+    #[error(
+        "column {column:?} of table {table:?} is part of a key or index, so a text there has to be a varchar: MySQL indexes no \
+         other texts"
+    )]
+    TextInKey { table: String, column: String },
+    #[error(
+        "a key or index of table {table:?} has {bytes} bytes, and MySQL has at most {LONGEST_KEY}: four for each character of a \
+         varchar"
+    )]
+    LongKey { table: String, bytes: u64 },
+    #[error(
+        "column {column:?} of table {table:?} has to have a length from 1 to {LONGEST_VARCHAR} characters"
+    )]
+    VarcharLength { table: String, column: String },
     #[error("column {column:?} of table {table:?} is part of a key or index; change that first")]
     ColumnInUse { table: String, column: String },
     #[error(
@@ -92,6 +106,8 @@ pub enum Problem {
     Sealing { table: String, column: String },
     #[error("the default of column {column:?} of table {table:?} is not of the column's type")]
     DefaultType { table: String, column: String },
+    #[error("the default of column {column:?} of table {table:?} does not fit into it")]
+    DefaultTooLarge { table: String, column: String },
     #[error(
         "column {column:?} of table {table:?} needs a value in every row: make it nullable, give it a default, \
          or list it in the writes of both the table and the direction that adds it"
@@ -195,6 +211,10 @@ const MOST_COLUMNS: usize = 1_000;
 const MOST_INDEXES: usize = 500;
 /// In bytes.
 const LONGEST_DEFAULT: usize = 1 << 10;
+/// In bytes; the limit of MySQL and MariaDB.
+const LONGEST_KEY: u64 = 3_072;
+/// In characters. MySQL's rows have at most 65,535 bytes, and a character takes up to four.
+const LONGEST_VARCHAR: u32 = 16_383;
 
 impl Layout {
     /// The layout after these migrations, beginning with the empty one.

@@ -234,7 +234,7 @@ fn fifth() -> Arc<dyn Transform> {
     let manifest = manifest(5, "strategy")
         .create_table(health)
         .add_column("desired_lrps", Column::integer("strategy").default(0))
-        .add_column("actual_lrps", Column::text("zone").nullable())
+        .add_column("actual_lrps", Column::varchar("zone", 255).nullable())
         .create_index("actual_lrps", "instances_zone_idx", ["zone"]);
     native(manifest, none)
 }

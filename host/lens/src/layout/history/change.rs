@@ -3,9 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{LONGEST_DEFAULT, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES, Problem, column_before};
+use super::{
+    LONGEST_DEFAULT, LONGEST_KEY, LONGEST_VARCHAR, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES,
+    Problem, column_before,
+};
 use crate::layout::manifest::Change;
-use crate::layout::schema::{Column, Index, Layout, Literal, Sealing, Table};
+use crate::layout::schema::{
+    Column, ColumnType, Index, Layout, Literal, Sealing, Table, characters,
+};
 use crate::layout::values::Encoding;
 
 /// Tables that no migration may touch: Diego's `configurations` and Locket's `locks`. The host's
@@ -385,6 +390,11 @@ fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
     if column.sealing != Sealing::Plain && (!column.kind.is_text() || column.default.is_some()) {
         return named(|table, column| Problem::Sealing { table, column });
     }
+    if let ColumnType::Varchar(length) = column.kind
+        && !(1..=LONGEST_VARCHAR).contains(&length)
+    {
+        return named(|table, column| Problem::VarcharLength { table, column });
+    }
     if let Some(Literal::Text(text)) = &column.default
         && text.len() > LONGEST_DEFAULT
     {
@@ -397,17 +407,36 @@ fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
         | (Some(Literal::Text(_)), Encoding::Text) => true,
         (Some(_), _) => false,
     };
-    if fits {
-        Ok(())
-    } else {
-        named(|table, column| Problem::DefaultType { table, column })
+    if !fits {
+        return named(|table, column| Problem::DefaultType { table, column });
+    }
+    if column
+        .default
+        .as_ref()
+        .is_some_and(|default| !holds(column.kind, default))
+    {
+        return named(|table, column| Problem::DefaultTooLarge { table, column });
+    }
+    Ok(())
+}
+
+/// Whether every database stores a value of the type's own encoding in a column of this type.
+fn holds(kind: ColumnType, value: &Literal) -> bool {
+    match (kind, value) {
+        (ColumnType::Varchar(length), Literal::Text(text)) => {
+            characters(text.as_bytes()) <= length as usize
+        }
+        (ColumnType::Integer, Literal::Integer(number)) => i32::try_from(*number).is_ok(),
+        _ => true,
     }
 }
 
 /// With `required`, as for a primary or partition key, the columns must not be nullable. An index
-/// may cover NULL.
+/// may cover NULL. SQLite, and PostgreSQL for most values, would create what MySQL refuses, which
+/// an operator would learn only after the copy.
 fn check_key(table: &Table, columns: &[String], required: bool) -> Result<(), Problem> {
     let mut seen = BTreeSet::new();
+    let mut bytes = 0;
     for name in columns {
         let at = position(table, name)?;
         let column = &table.columns[at];
@@ -423,8 +452,30 @@ fn check_key(table: &Table, columns: &[String], required: bool) -> Result<(), Pr
                 column: name.clone(),
             });
         }
+        bytes += bytes_in_key(column.kind).ok_or_else(|| Problem::TextInKey {
+            table: table.name.clone(),
+            column: name.clone(),
+        })?;
+    }
+    if bytes > LONGEST_KEY {
+        return Err(Problem::LongKey {
+            table: table.name.clone(),
+            bytes,
+        });
     }
     Ok(())
+}
+
+/// The bytes of a column in a key or index of MySQL, which counts the longest characters of its
+/// default character set; none if it cannot be part of one.
+fn bytes_in_key(kind: ColumnType) -> Option<u64> {
+    match kind {
+        ColumnType::Boolean => Some(1),
+        ColumnType::Integer => Some(4),
+        ColumnType::BigInteger => Some(8),
+        ColumnType::Varchar(length) => Some(4 * u64::from(length)),
+        ColumnType::Text | ColumnType::MediumText | ColumnType::LongText => None,
+    }
 }
 
 fn alter(table: &mut Table, column: &Column) -> Result<(), Problem> {

@@ -215,6 +215,42 @@ fn sealing_or_default_of_another_type_is_rejected() {
 }
 
 #[test]
+fn column_that_a_database_does_not_create_is_rejected() {
+    let length = Problem::VarcharLength {
+        table: "apps".into(),
+        column: "x".into(),
+    };
+    let varchar = |length: u32| Column::varchar("x", length).nullable();
+    for wrong in [0, 16_384, u32::MAX] {
+        assert_eq!(rejected(add(varchar(wrong))), length, "{wrong}");
+    }
+    let too_large = Problem::DefaultTooLarge {
+        table: "apps".into(),
+        column: "x".into(),
+    };
+    let integer = |default: i64| Column::integer("x").default(default);
+    for wrong in [
+        varchar(3).default("äöüß"),
+        integer(i64::from(i32::MAX) + 1),
+        integer(i64::from(i32::MIN) - 1),
+    ] {
+        assert_eq!(rejected(add(wrong)), too_large);
+    }
+    for fitting in [
+        varchar(1),
+        varchar(16_383),
+        varchar(3).default("äöü"),
+        integer(i32::MAX.into()),
+        integer(i32::MIN.into()),
+        Column::big_integer("x").default(i64::MIN),
+    ] {
+        before()
+            .apply(&add(fitting))
+            .expect("it is within the bounds");
+    }
+}
+
+#[test]
 fn required_column_without_value_or_default_is_rejected() {
     let no_value = |column: &str| Problem::NoValue {
         table: "apps".into(),

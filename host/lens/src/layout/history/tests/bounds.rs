@@ -29,7 +29,11 @@ fn layout_and_manifest_are_bounded() {
         rejected(tables.fold(step(), Manifest::create_table)),
         Problem::TooManyTables
     );
-    let of = |length: usize| nullable("x").default("d".repeat(length).as_str());
+    let of = |length: usize| {
+        Column::text("x")
+            .nullable()
+            .default("d".repeat(length).as_str())
+    };
     let long = Problem::LongDefault {
         table: "apps".into(),
         column: "x".into(),

@@ -92,3 +92,45 @@ fn columns_of_keys_and_indexes_cannot_be_dropped_or_moved() {
     };
     assert_eq!(rejected(step().drop_index("apps", "none")), unknown);
 }
+
+#[test]
+fn key_or_index_that_mysql_does_not_create_is_rejected() {
+    let text = || Problem::TextInKey {
+        table: "apps".into(),
+        column: "x".into(),
+    };
+    for kind in [
+        ColumnType::Text,
+        ColumnType::MediumText,
+        ColumnType::LongText,
+    ] {
+        let added = || add(Column::new("x", kind).default(""));
+        assert_eq!(
+            rejected(added().set_primary_key("apps", ["guid", "x"])),
+            text()
+        );
+        assert_eq!(
+            rejected(added().create_index("apps", "i", ["domain", "x"])),
+            text()
+        );
+    }
+    let altered = alter(Column::text("domain"));
+    assert!(matches!(rejected(altered), Problem::TextInKey { .. }));
+
+    let of = |length: u32| {
+        let varchar = Column::varchar("x", length).nullable();
+        let numbers = add(varchar)
+            .add_column("apps", Column::boolean("flag").nullable())
+            .add_column("apps", Column::integer("place").nullable())
+            .add_column("apps", Column::big_integer("time").nullable());
+        numbers.create_index("apps", "i", ["x", "flag", "place", "time"])
+    };
+    let long = rejected(of(765));
+    let table = "apps".into();
+    assert_eq!(long, Problem::LongKey { table, bytes: 3073 });
+    before().apply(&of(764)).expect("it has 3069 bytes");
+    let longest = add(Column::varchar("x", 768).nullable());
+    before()
+        .apply(&longest.create_index("apps", "i", ["x"]))
+        .expect("it is as long as a key may be");
+}
