@@ -23,9 +23,18 @@ const NEWEST: u64 = 1_795_000_010;
 /// The version that the host sets for an imported store.
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 
+/// An installation on an empty database. Its file is there, as `--check` requires it.
+fn on_empty_database(kind: Kind) -> Installation {
+    let installation = Installation::new(&modules::modules(), kind);
+    if kind == Kind::Sqlite {
+        std::fs::write(installation.database.path(), "").expect("the file can be made");
+    }
+    installation
+}
+
 /// An installation on an empty database that imports from a store.
 pub(super) fn importing(kind: Kind, etcd: &Etcd) -> Installation {
-    let installation = Installation::new(&modules::modules(), kind)
+    let installation = on_empty_database(kind)
         .set(
             "encryption_keys",
             json!({ "key1": "correct horse battery staple", "old-2015": "tr0ub4dor&3" }),

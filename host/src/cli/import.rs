@@ -4,13 +4,14 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use bbs_database::Address;
 use clap::{Args, Subcommand};
 
 use super::interrupt::until_interrupted;
 use super::output::OutputForm;
 use super::progress;
 use crate::config::{Config, LogLevel, OnUnreadable};
-use crate::import::{ImportReport, LeafCounts, LeftOut};
+use crate::import::{ImportError, ImportReport, LeafCounts, LeftOut};
 use crate::logs::Logs;
 use crate::startup::Prepared;
 
@@ -38,7 +39,7 @@ struct EtcdArguments {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Decode every record and print the report; write nothing, neither in etcd nor in the
-    /// database. The exit code is 1 if an import would be refused.
+    /// database, which has to be there. The exit code is 1 if an import would be refused.
     #[arg(long)]
     check: bool,
     /// Also import a store that its version calls imported before: its records are those of that
@@ -61,7 +62,9 @@ impl ImportCommand {
     pub async fn run(self) -> anyhow::Result<()> {
         let _logs = Logs::readable(LogLevel::Error);
         let ImportSource::Etcd(arguments) = self.source;
-        let mut prepared = Prepared::new(Config::read(&arguments.config)?).await?;
+        let config = Config::read(&arguments.config)?;
+        may_open(&config, arguments.check)?;
+        let mut prepared = Prepared::new(config).await?;
         if let Some(on_unreadable) = arguments.on_unreadable {
             prepared.config.migration.on_unreadable = on_unreadable;
         }
@@ -71,6 +74,22 @@ impl ImportCommand {
             import(&prepared, &arguments).await
         }
     }
+}
+
+/// Checks that opening the database makes no file that the command would not use: a check writes
+/// nothing, and an import needs a store.
+fn may_open(config: &Config, is_check: bool) -> anyhow::Result<()> {
+    if config.etcd.is_none() {
+        return Err(ImportError::NotConfigured.into());
+    }
+    if let Address::Sqlite(path) = &config.database {
+        anyhow::ensure!(
+            !is_check || path.exists(),
+            "there is no database at {}; correct `database_connection_string`, or make an empty file there for the check",
+            path.display()
+        );
+    }
+    Ok(())
 }
 
 async fn check(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Result<()> {

@@ -10,12 +10,11 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::{Value, json};
 
 use super::stores::{self, StoreLayout};
-use super::{MARK, import, importing, listed, served, tables};
+use super::{MARK, import, importing, listed, on_empty_database, served, tables};
 use crate::faults::{signal, stops};
 use crate::harness::database::{Kind, execute};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules;
 
 const KIND: Kind = Kind::Sqlite;
 
@@ -252,8 +251,7 @@ fn store(leaves: &[(&str, &str)]) -> String {
 }
 
 fn at(address: SocketAddr) -> Installation {
-    Installation::new(&modules::modules(), KIND)
-        .set("etcd_cluster_urls", json!([format!("http://{address}")]))
+    on_empty_database(KIND).set("etcd_cluster_urls", json!([format!("http://{address}")]))
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -533,6 +533,22 @@ async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
 }
 
 #[test]
+fn check_and_import_without_a_store_make_no_database() {
+    let installation = Installation::new(&crate::harness::modules::modules(), Kind::Sqlite);
+    for arguments in [&["import", "etcd"][..], &["import", "etcd", "--check"]] {
+        let text = installation.fail(arguments);
+        assert!(
+            text.contains("`etcd_cluster_urls` is not in the configuration"),
+            "{text}"
+        );
+    }
+    let installation = installation.set("etcd_cluster_urls", vec!["http://127.0.0.1:1"]);
+    let text = installation.fail(&["import", "etcd", "--check"]);
+    assert!(text.contains("there is no database at"), "{text}");
+    assert!(!installation.database.path().exists());
+}
+
+#[test]
 fn configuration_of_etcd_is_checked() {
     let refused = |keys: &[(&str, Value)], expected: &str| {
         let installation = Installation::new(&crate::harness::modules::modules(), Kind::Sqlite);
