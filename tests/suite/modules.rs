@@ -399,7 +399,7 @@ fn module_that_has_run_nowhere_is_removed() {
     );
     bench.refused(
         &["remove", CREDENTIALS, "--from", "modules"],
-        &["--never-ran"],
+        &["`--config FILE` of each host", "or `--never-ran`"],
     );
     let words = ["a host would refuse the folder", "0.11"];
     bench.refused(

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use anyhow::bail;
+use anyhow::{bail, ensure};
 use bbs_modules::remove::{self, Removed};
 use clap::Args;
 
@@ -34,8 +34,8 @@ pub(super) struct RemoveCommand {
     /// repeated.
     #[arg(long, value_name = "FILE")]
     config: Vec<PathBuf>,
-    /// Remove it without a look at any database.
-    #[arg(long, required_unless_present = "config")]
+    /// Remove it without a look at any database: no host has had it.
+    #[arg(long)]
     never_ran: bool,
     #[command(flatten)]
     form: OutputForm,
@@ -43,6 +43,13 @@ pub(super) struct RemoveCommand {
 
 impl RemoveCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
+        // Not a requirement of the argument parser: its message would name `--never-ran` alone, the
+        // way around the check.
+        ensure!(
+            self.never_ran || !self.config.is_empty(),
+            "give `--config FILE` of each host with this folder, whose databases show whether it has run; or `--never-ran` if \
+             there is none"
+        );
         let entry = remove::listed(&self.file, &self.from)?;
         for config in &self.config {
             let prepared = existing(config).await?;
