@@ -146,8 +146,8 @@ pub enum StartupError {
     )]
     NoLayout(#[source] Reason),
     #[error(
-        "a migration of this database is not finished, so records are in two places; finish it with `bbs migrate up` or \
-         `bbs serve`, then rotate"
+        "a migration of this database is not finished, so records are in two places; finish it with the command that \
+         `bbs migrate status` names, or give it up with `bbs migrate abort`, then rotate"
     )]
     MigrationUnderWay,
     #[error(
