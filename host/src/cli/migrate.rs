@@ -241,10 +241,22 @@ fn version(prepared: &Prepared, to: Option<&VersionName>) -> Result<DataVersion,
     to.map_or_else(|| Ok(prepared.wanted()), |to| prepared.version(to))
 }
 
+/// Why a start with these keys would be refused, if it would.
+async fn keys_refused(prepared: &Prepared) -> Result<Option<String>, StartupError> {
+    match prepared.check_keys().await {
+        Ok(()) => Ok(None),
+        Err(StartupError::Keys(refused)) if refused.is_about_keys() => {
+            Ok(Some(refused.to_string()))
+        }
+        Err(error) => Err(error),
+    }
+}
+
 async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let status = migrate::status(&prepared.start_context(), prepared.intent()).await?;
     let wrong_keys = prepared.wrong_keys().await?;
+    let keys_refused = keys_refused(&prepared).await?;
     // What a host that waits for the lock would log; a lock that cannot be read is no reason to
     // show nothing.
     let holder = prepared
@@ -254,6 +266,7 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     if form.json {
         let mut value = serde_json::to_value(&status)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
+        value["keys_refused"] = keys_refused.into();
         value["lock_holder"] = holder.into();
         output::json(&value)?;
     } else {
@@ -262,13 +275,9 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
             config: &prepared.config,
             host: host.as_ref(),
             holder: holder.as_deref(),
+            keys_refused: keys_refused.as_deref(),
         };
-        output::text(render::status(
-            &status,
-            prepared.database.name(),
-            &wrong_keys,
-            &beside,
-        ))?;
+        output::text(render::status(&status, prepared.database.name(), &beside))?;
     }
     Ok(())
 }
@@ -290,7 +299,8 @@ async fn plan(
         return form.print(&changes, || render::layout_sql(&changes));
     }
     let plan = migrate::plan(&context, to).await?;
-    let checked = if check && plan.refused.is_none() {
+    let keys_refused = keys_refused(&prepared).await?;
+    let checked = if check && plan.refused.is_none() && keys_refused.is_none() {
         Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?)
     } else {
         None
@@ -299,6 +309,7 @@ async fn plan(
     if form.json {
         let mut value = serde_json::to_value(&plan)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
+        value["keys_refused"] = keys_refused.as_deref().into();
         if let Some(checked) = &checked {
             value["check"] = serde_json::to_value(checked)?;
         }
@@ -308,13 +319,13 @@ async fn plan(
         output::text(
             [
                 render::plan(&plan),
-                render::wrong_keys(&wrong_keys),
+                render::refused_keys(&wrong_keys, keys_refused.as_deref()),
                 checked,
             ]
             .concat(),
         )?;
     }
-    if let Some(refused) = plan.refused {
+    if let Some(refused) = plan.refused.or(keys_refused) {
         anyhow::bail!("this migration would be refused: {refused}");
     }
     match checked.map_or(0, |checked| checked.lost()) {

@@ -37,13 +37,15 @@ async fn assert_refused(installation: &Installation, label: &str) {
             "bbs {arguments:?} wrote: {message}"
         );
     }
-    for arguments in [
-        &["keys", "status"][..],
-        &["migrate", "status"],
-        &["migrate", "plan"],
+    for (arguments, code) in [
+        (&["keys", "status"][..], 0),
+        (&["migrate", "status"], 0),
+        (&["migrate", "plan"], 1),
+        (&["migrate", "plan", "--check"], 1),
     ] {
         let output = installation.run(arguments);
         let message = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
         assert!(
             message.contains(&format!("{label:?} opens none of the")),
             "bbs {arguments:?}: {message}"
@@ -98,6 +100,36 @@ async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: 
     }
     let right = keys(installation, json!({ LABEL: RIGHT }), LABEL);
     assert!(right.serve().terminate().success());
+}
+
+on_each_database!(key_that_is_not_configured_is_refused_by_a_start_and_named_before_it);
+async fn key_that_is_not_configured_is_refused_by_a_start_and_named_before_it(kind: Kind) {
+    let installation = keys(
+        Installation::of_diego(&modules::modules(), kind).await,
+        json!({ "other": "x" }),
+        "other",
+    );
+    let before = dump(&installation.database).await;
+    let reason = format!("key version ({LABEL}) is not among the known keys");
+    for (arguments, code) in [
+        (&["serve"][..], 2),
+        (&["migrate", "up"], 1),
+        (&["migrate", "plan"], 1),
+        (&["migrate", "plan", "--check"], 1),
+        (&["migrate", "up", "--dry-run"], 1),
+        (&["migrate", "status"], 0),
+    ] {
+        let output = installation.run(arguments);
+        let message = text(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {message}");
+        assert!(message.contains(&reason), "{arguments:?}: {message}");
+    }
+    let refused = &installation.status()["keys_refused"];
+    assert!(refused.as_str().unwrap().contains(&reason), "{refused}");
+    let plan = installation.run(&["migrate", "plan", "--json"]);
+    let plan: Value = serde_json::from_slice(&plan.stdout).unwrap();
+    assert_eq!(&plan["keys_refused"], refused);
+    assert_eq!(dump(&installation.database).await, before);
 }
 
 on_each_database!(wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start);

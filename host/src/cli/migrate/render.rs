@@ -24,14 +24,11 @@ pub(super) struct Beside<'a> {
     pub(super) host: Option<&'a Report>,
     /// The process that holds the lock.
     pub(super) holder: Option<&'a str>,
+    /// Why a start would be refused for its keys.
+    pub(super) keys_refused: Option<&'a str>,
 }
 
-pub(super) fn status(
-    status: &Status,
-    database: &str,
-    wrong: &[WrongKey],
-    beside: &Beside<'_>,
-) -> String {
+pub(super) fn status(status: &Status, database: &str, beside: &Beside<'_>) -> String {
     let mut out = String::new();
     line!(out, "Database   {database}");
     let version = found(&status.found, status.underway.is_some());
@@ -64,7 +61,7 @@ pub(super) fn status(
         );
     }
     not_run(&mut out, status);
-    line!(out, "\nNext       {}", next(status, wrong, beside));
+    line!(out, "\nNext       {}", next(status, beside));
     if let Some(refused) = &status.rollback_refused {
         line!(
             out,
@@ -177,11 +174,16 @@ fn throttled(host: &Report) -> String {
     format!("{paused}{}", rate.unwrap_or_default())
 }
 
-/// Wrong keys, for which a start would be refused; printed after a plan.
-pub(super) fn wrong_keys(wrong: &[WrongKey]) -> String {
-    wrong
-        .iter()
-        .map(|wrong| format!("Refused    before it begins: {wrong}\n"))
+/// Why a start would be refused for its keys: each wrong one, or else what it is refused for.
+/// Printed after a plan.
+pub(super) fn refused_keys(wrong: &[WrongKey], refused: Option<&str>) -> String {
+    let reasons: Vec<_> = match refused {
+        Some(refused) if wrong.is_empty() => vec![refused.to_owned()],
+        _ => wrong.iter().map(ToString::to_string).collect(),
+    };
+    let lines = reasons.iter();
+    lines
+        .map(|reason| format!("Refused    before it begins: {reason}\n"))
         .collect()
 }
 
@@ -217,11 +219,8 @@ fn found(found: &Found, is_underway: bool) -> String {
     }
 }
 
-fn next(status: &Status, wrong: &[WrongKey], beside: &Beside<'_>) -> String {
-    if let Some(wrong) = wrong.first() {
-        return format!("`bbs serve` refuses: {wrong}");
-    }
-    if let Some(refused) = &status.refused {
+fn next(status: &Status, beside: &Beside<'_>) -> String {
+    if let Some(refused) = beside.keys_refused.or(status.refused.as_deref()) {
         return format!("`bbs serve` refuses: {refused}");
     }
     match &status.decision {
