@@ -36,7 +36,7 @@ use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
 pub use error::{HostFailure, StartupError};
 use essential::EssentialTasks;
-pub use offline::faults;
+pub use offline::{faults, warnings};
 use open_files::OpenFiles;
 pub use prepared::{Prepared, load_catalog, pin_release, sandbox, translators};
 pub use version_name::VersionName;

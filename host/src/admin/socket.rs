@@ -4,6 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -58,6 +59,29 @@ impl RemainingClients {
 }
 
 impl Socket {
+    /// Checks that the socket may be created at a path, as far as that is known without making
+    /// anything.
+    ///
+    /// # Errors
+    /// [`AdminError::InTheWay`] and [`AdminError::Bind`], as [`Socket::open`].
+    pub fn check_place(path: &Path) -> Result<(), AdminError> {
+        let failed = |source| AdminError::Bind {
+            path: path.to_owned(),
+            source,
+        };
+        SocketAddr::from_pathname(path).map_err(failed)?;
+        let existing = path.ancestors().skip(1).find(|folder| folder.exists());
+        if existing.is_some_and(|folder| !folder.is_dir()) {
+            return Err(failed(io::ErrorKind::NotADirectory.into()));
+        }
+        match std::fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => Err(AdminError::InTheWay {
+                path: path.to_owned(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
     /// Creates the socket for the user that this host runs as, and its folder if that is absent.
     /// Replaces the socket of a host that was killed.
     ///

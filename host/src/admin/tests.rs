@@ -216,9 +216,14 @@ async fn socket_that_cannot_be_created_is_a_bind_error() {
         folder.path().join("file/admin.sock"),
         folder.path().join("x".repeat(200)),
     ] {
+        let checked = Socket::check_place(&path).unwrap_err();
+        assert!(matches!(checked, AdminError::Bind { .. }), "{checked}");
         let failed = Socket::open(&path, Host::default()).await.unwrap_err();
         assert!(matches!(failed, AdminError::Bind { .. }), "{failed}");
     }
+    let free = folder.path().join("absent/folder/admin.sock");
+    Socket::check_place(&free).unwrap();
+    assert!(!free.parent().unwrap().exists());
 }
 
 #[tokio::test]
@@ -226,6 +231,8 @@ async fn other_file_at_the_path_is_left_untouched() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("admin.sock");
     std::fs::write(&path, "another program's").unwrap();
+    let checked = Socket::check_place(&path).unwrap_err();
+    assert!(matches!(checked, AdminError::InTheWay { .. }), "{checked}");
     let failed = Socket::open(&path, Host::default()).await.unwrap_err();
     assert!(matches!(failed, AdminError::InTheWay { .. }), "{failed}");
     assert_eq!(std::fs::read(&path).unwrap(), b"another program's");

@@ -35,7 +35,8 @@ impl CheckConfigCommand {
             Ok(examined) => examined,
             Err(fault) => return self.print(&[], &[fault.into()]),
         };
-        let warnings = examined.config.warnings();
+        let mut warnings = examined.config.warnings();
+        warnings.extend(startup::warnings(&examined.config));
         for warning in &warnings {
             output::note(format_args!("warning: {warning}"));
         }

@@ -9,7 +9,9 @@ use bbs_encryption::Keyring;
 use super::StartupError;
 use super::listeners::Front;
 use super::prepared::load_modules;
+use crate::admin::Socket;
 use crate::config::{Config, ExaminedConfig, RepConfig};
+use crate::http::AccessLog;
 use crate::logs::Redactor;
 
 /// The faults that keep a host with this configuration from starting, whatever the state of its
@@ -33,6 +35,8 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
     let database = Database::check_place(&config.database)
         .err()
         .map(StartupError::from);
+    let access_log = config.listeners.access_log.as_deref();
+    let access_log = access_log.and_then(|path| AccessLog::check_place(path).err());
     let has_modules = !is_any_of(&faulty, &["modules_dir", "modules_dirs"]);
     let modules = if has_modules {
         load_modules(&mut config).await.err()
@@ -44,12 +48,24 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
         .chain(certificates)
         .chain(clients.into_iter().map(StartupError::from))
         .chain(database)
+        .chain(access_log.map(StartupError::from))
         .chain(modules);
     of_keys
         .into_iter()
         .chain(redactor)
         .chain(of_start.map(anyhow::Error::from))
         .collect()
+}
+
+/// The parts that a host with this configuration would do without.
+pub fn warnings(config: &Config) -> Vec<String> {
+    let socket = Socket::check_place(&config.admin_socket).err();
+    let socket = socket.map(|fault| {
+        format!(
+            "{fault}. A host works without it, and commands such as `bbs drain` do not reach it"
+        )
+    });
+    socket.into_iter().collect()
 }
 
 fn is_any_of(faulty: &BTreeSet<String>, keys: &[&str]) -> bool {

@@ -239,6 +239,29 @@ async fn check_config_reports_all_faults_at_once() {
     );
 }
 
+#[test]
+fn check_config_finds_places_that_a_host_cannot_use() {
+    let installation = Installation::new(&modules(), Kind::Sqlite);
+    let folder = installation.folder().to_owned();
+    let at = |name: &str| folder.join(name).display().to_string();
+    let refused = installation.set("access_log_path", at("nowhere/access.log"));
+    for arguments in [&["check-config"][..], &["serve"]] {
+        let output = refused.run(arguments);
+        assert_eq!(output.status.code(), Some(2), "{}", errors(&output));
+        assert!(errors(&output).contains("cannot open the access log"));
+    }
+    std::fs::write(folder.join("file"), "").unwrap();
+    let mut warned = refused.set("access_log_path", at("access.log"));
+    let socket = format!("{}/admin.sock", "x".repeat(120));
+    for (key, value) in [("data_dir", at("file")), ("admin_socket", at(&socket))] {
+        warned = warned.set(key, value);
+        let output = warned.run(&["check-config"]);
+        assert_eq!(output.status.code(), Some(0), "{}", errors(&output));
+        let warning = "warning: cannot make the admin socket";
+        assert!(errors(&output).contains(warning), "{}", errors(&output));
+    }
+}
+
 /// Goal: no fault is a consequence of another one.
 #[tokio::test(flavor = "multi_thread")]
 async fn check_config_reports_the_fault_of_a_key_alone() {
