@@ -4,6 +4,7 @@
 use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::ErrorKind;
+use std::sync::Arc;
 
 use super::SqlError;
 
@@ -101,12 +102,12 @@ pub fn is_outage(error: &SqlError) -> bool {
 /// The text of an error that a server has answered, without what the driver adds, such as the line
 /// in the server's source.
 pub fn message_of_server<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a str> {
-    Some(
-        error
-            .downcast_ref::<SqlError>()?
-            .as_database_error()?
-            .message(),
-    )
+    let error = match error.downcast_ref::<SqlError>()? {
+        // The fault of a group of writes, which each of its members has.
+        SqlError::AnyDriverError(shared) => &**shared.downcast_ref::<Arc<SqlError>>()?,
+        error => error,
+    };
+    Some(error.as_database_error()?.message())
 }
 
 /// Whether MySQL or MariaDB refuses a change of a table because it cannot make it at once.

@@ -230,7 +230,10 @@ pub enum DatabaseError {
         "{name} is not a database of SQLite; correct `database_connection_string`, or restore the file from a backup"
     )]
     OtherFile { name: String, source: SqlError },
-    #[error("cannot open the SQLite database {name}; check that its folder can be written to")]
+    #[error(
+        "cannot open the SQLite database {name}; check that this user may read and write it and its folder, and that the disk has \
+         space"
+    )]
     OpenFile { name: String, source: SqlError },
     #[error(
         "cannot connect to {name}; check that the server runs, and host, user, password, database and certificates in \

@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::FutureExt;
 
 use super::*;
-use crate::{Address, Database, Transaction, is_unique_violation, sql};
+use crate::{Address, Database, Transaction, is_unique_violation, message_of_server, sql};
 
 async fn database() -> (tempfile::TempDir, Database) {
     let folder = tempfile::tempdir().unwrap();
@@ -155,4 +155,13 @@ async fn rollback_by_sqlite_fails_all_members_of_the_group() {
     insert(&mut next, 7).await.unwrap();
     next.commit().await.unwrap();
     assert!(kept(&database).await.contains(&7));
+}
+
+#[tokio::test]
+async fn fault_of_a_group_has_the_message_of_the_database() {
+    let (_folder, database) = database().await;
+    let mut tx = database.write().await.unwrap();
+    let fault = tx.execute(sql("DELETE FROM missing")).await.unwrap_err();
+    let fault = shared(Arc::new(fault));
+    assert_eq!(message_of_server(&fault), Some("no such table: missing"));
 }
