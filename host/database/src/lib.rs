@@ -243,6 +243,10 @@ pub enum DatabaseError {
     #[error("cannot begin a transaction on {name}")]
     Begin { name: String, source: SqlError },
     #[error(
+        "cannot begin a transaction on {name}: another program has locked the file; end its transaction, and start again"
+    )]
+    LockedFile { name: String, source: SqlError },
+    #[error(
         "{name} is behind a pooler that gives each transaction another session, such as PgBouncer with `pool_mode = \
          transaction`, and this host keeps settings and prepared statements in its sessions. Nothing was written; set \
          `pool_mode = session` for this database, or connect to the server directly"
@@ -264,6 +268,7 @@ impl DatabaseError {
             Self::NoPlace { .. }
             | Self::OtherFile { .. }
             | Self::OpenFile { .. }
+            | Self::LockedFile { .. }
             | Self::SharedSessions { .. }
             | Self::SeveralPrimaries { .. } => false,
         }
@@ -436,7 +441,8 @@ impl Database {
     /// `lock::Fence::begin` instead.
     ///
     /// # Errors
-    /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin.
+    /// [`DatabaseError::Begin`] if no connection can be had or the transaction cannot begin;
+    /// [`DatabaseError::LockedFile`] if another program writes to an SQLite file for too long.
     pub async fn write(&self) -> Result<Transaction, DatabaseError> {
         self.begin(Purpose::Write).await
     }
@@ -470,9 +476,13 @@ impl Database {
     async fn begin(&self, purpose: Purpose) -> Result<Transaction, DatabaseError> {
         let inner = Arc::clone(&self.0);
         let begun = tokio::spawn(async move { inner.begin(purpose).await }).await;
-        let failed = |source| DatabaseError::Begin {
-            name: self.0.name.clone(),
-            source,
+        let failed = |source| {
+            let name = self.0.name.clone();
+            if matches!(self.0.pools, Pools::Sqlite { .. }) && sqlite::is_locked(&source) {
+                DatabaseError::LockedFile { name, source }
+            } else {
+                DatabaseError::Begin { name, source }
+            }
         };
         begun
             .map_err(|_| failed(SqlError::WorkerCrashed))?

@@ -27,6 +27,8 @@ const CHECKPOINT_PAGES: &str = "8192";
 const CHECKPOINT_PAGES_RELAXED: &str = "65536";
 /// `SQLITE_NOTADB`.
 const NOT_A_DATABASE: &str = "26";
+/// `SQLITE_BUSY`.
+const BUSY: u32 = 5;
 
 pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     protect(path);
@@ -84,6 +86,14 @@ pub(super) fn is_other_file(error: &SqlError) -> bool {
         .is_some_and(|code| code == NOT_A_DATABASE)
 }
 
+/// Whether another connection had the write lock for as long as this one waits.
+pub(super) fn is_locked(error: &SqlError) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    // The upper bits say what it was waited for.
+    code.and_then(|code| code.parse::<u32>().ok())
+        .is_some_and(|code| code & 0xff == BUSY)
+}
+
 /// Makes the database and the files beside it private. SQLite gives new files beside it the
 /// permissions of the database.
 fn protect(path: &Path) {
@@ -98,7 +108,30 @@ fn protect(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use sqlx::SqliteConnection;
+
+    use super::*;
     use crate::{Address, Database, sql};
+
+    #[tokio::test]
+    async fn write_lock_of_another_program_is_recognised() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bbs.db");
+        let database = Database::open(&Address::Sqlite(path.clone()))
+            .await
+            .unwrap();
+        let _tx = database.write().await.unwrap();
+        let options = SqliteConnectOptions::new()
+            .filename(&path)
+            .busy_timeout(Duration::ZERO);
+        let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+        let begin = sqlx::query("BEGIN IMMEDIATE");
+        let refused = begin.execute(&mut other).await.unwrap_err();
+        assert!(is_locked(&refused), "{refused}");
+        let malformed = sqlx::query("BEGIN NOTHING").execute(&mut other).await;
+        let malformed = malformed.unwrap_err();
+        assert!(!is_locked(&malformed), "{malformed}");
+    }
 
     #[tokio::test]
     async fn checkpoint_moves_the_log_into_the_file_beside_a_reader() {
