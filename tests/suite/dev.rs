@@ -16,6 +16,10 @@ fn dev(data: &Path) -> Host {
 
 /// Starts `bbs dev` with this number of simulated cells.
 pub(crate) fn dev_with_cells(data: &Path, cells: u16) -> Host {
+    Host::start(dev_command(data, cells), "serving diego's api")
+}
+
+fn dev_command(data: &Path, cells: u16) -> Command {
     let mut command = harness::command();
     command
         .args(["dev", "--listen", "127.0.0.1:0", "--data"])
@@ -23,7 +27,7 @@ pub(crate) fn dev_with_cells(data: &Path, cells: u16) -> Host {
         .arg("--modules")
         .arg(modules::modules());
     command.args(["--cells", &cells.to_string()]);
-    Host::start(command, "serving diego's api")
+    command
 }
 
 /// Runs a printed command line: the part before `curl` in a shell; the request of `curl` is sent by
@@ -211,6 +215,17 @@ async fn dev_keeps_its_database_between_runs() {
     let mut host = dev(folder.path());
     let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
     assert!(contains(&follow(&list).await, "hello"));
+}
+
+#[test]
+fn second_dev_in_the_same_folder_ends_and_names_the_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let host = dev(folder.path());
+    let second = Host::begin(dev_command(folder.path(), 1));
+    let (status, output) = second.wait_for_end();
+    assert_eq!(status.code(), Some(1), "{output}");
+    let words = format!("process {} serves from", host.pid());
+    assert!(output.contains(&words), "{output}");
 }
 
 fn caller(host: &Host) -> Caller {

@@ -14,6 +14,7 @@ use bbs_modules::build::{self, BuildRequest, SourceError};
 use bbs_work::progress::Progress;
 use clap::Args;
 
+use super::migrate::running_host;
 use super::output;
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_modules};
 use crate::logs::Logs;
@@ -49,8 +50,8 @@ impl DevCommand {
     /// Serves until a signal ends the process.
     ///
     /// # Errors
-    /// The address is reachable from other machines, the folder cannot be created, the modules
-    /// cannot be built, or the host cannot start or fails.
+    /// The address is reachable from other machines, the folder cannot be created or another host
+    /// serves from it, the modules cannot be built, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let logs = Logs::readable(LogLevel::Error);
         let listeners = Listeners {
@@ -92,6 +93,14 @@ impl DevCommand {
             },
             ..Config::smallest(database, modules_dir, &self.data)
         };
+        // Otherwise this host would replace the other's modules, and then silently wait for the lock.
+        if let Some(host) = running_host(&config).await {
+            bail!(
+                "process {} serves from {} already; stop it, or name another folder with `--data`",
+                host.pid,
+                self.data.display()
+            );
+        }
         if let Some(request) = sources {
             build_modules(request, &config).await?;
         }

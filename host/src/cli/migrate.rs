@@ -24,7 +24,7 @@ use crate::logs::Logs;
 use crate::migrate::{self, Context, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
 pub(super) use quarantine::corrected;
-pub(super) use steer::Steered;
+pub(super) use steer::{Steered, running_host};
 
 /// Show the state of a database, plan a migration, and run it.
 ///
@@ -270,7 +270,7 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
         value["lock_holder"] = holder.into();
         output::json(&value)?;
     } else {
-        let host = steer::running_host(&prepared.config).await;
+        let host = running_host(&prepared.config).await;
         let beside = render::Beside {
             config: &prepared.config,
             host: host.as_ref(),

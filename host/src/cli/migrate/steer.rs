@@ -124,7 +124,7 @@ async fn send(
 }
 
 /// The report of the host that runs with this configuration, if there is one.
-pub(super) async fn running_host(config: &Config) -> Option<Report> {
+pub(in crate::cli) async fn running_host(config: &Config) -> Option<Report> {
     // Usually no host runs, which is no error.
     let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status)
         .await
