@@ -391,6 +391,9 @@ async fn drain_without_a_rollback_ends_the_host() {
     assert_eq!(last["progress"]["phase"], "ended");
     assert!(host.wait().success());
     assert_eq!(installation.data_version(), NEWEST);
+    let nothing = installation.succeed(&["drain", "--json"]);
+    let nothing: Value = serde_json::from_str(&nothing).unwrap();
+    assert_eq!(nothing, serde_json::json!({ "outcome": null }));
 }
 
 #[tokio::test]

@@ -72,8 +72,11 @@ async fn without_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()
     }
     // The fault may be of a key on which the socket or the way back depends.
     let config = examined.without_faults()?;
-    match config.migration.rollback_on_drain_to {
-        Some(to) => migrate_down_without_host(config, to, json).await,
-        None => Ok(()),
+    if let Some(to) = config.migration.rollback_on_drain_to {
+        return migrate_down_without_host(config, to, json).await;
     }
+    if json {
+        output::json_line(&serde_json::json!({ "outcome": null }))?;
+    }
+    Ok(())
 }
