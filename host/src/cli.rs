@@ -55,7 +55,7 @@ pub struct Cli {
 const EXAMPLES: &str = "\
 Try it:  bbs dev
 
-Run it:  bbs migrate plan --config bbs.json, then bbs serve --config bbs.json";
+Run it:  bbs check-config --config bbs.json, then bbs serve --config bbs.json";
 
 /// When output has colours.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use anyhow::Context;
 use bbs_modules::TranslatorModule;
 use bbs_modules::catalog::Catalog;
 use bbs_modules::signatures::TrustedKeys;
@@ -100,7 +101,9 @@ impl VersionsCommand {
                 (catalog, config.pin_api_version)
             }
             None => {
-                let folder = self.modules.map_or_else(found_modules, Ok)?;
+                let folder = self.modules.map_or_else(found_modules, Ok).context(
+                    "there are no modules beside the executable; name a folder, or a configuration with `--config`",
+                )?;
                 let sandbox = super::module::sandbox()?;
                 (
                     startup::load_catalog(&[folder], &TrustedKeys::default(), &sandbox)?,

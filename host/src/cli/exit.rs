@@ -34,7 +34,8 @@ impl Exit {
                 "a command failed, or its check found faults; a host failed after its start, or did not end as requested"
             }
             Self::NotStarted => {
-                "the command line or the configuration cannot be used; a host could not start, whatever the reason"
+                "the options of the command line or the keys of the configuration cannot be read, or `check-config` found faults; \
+                 a host could not start, whatever the reason"
             }
             Self::UnitsRemain => "`migrate up` or `down` reached `--max-count`, and units remain",
         }

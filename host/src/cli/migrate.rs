@@ -88,9 +88,9 @@ struct Planned {
     /// or the pin of the configuration]
     #[arg(long, value_name = "VERSION")]
     to: Option<VersionName>,
-    /// Migrate every unit there and back in memory, and list those that fail or do not come back
-    /// unchanged, with the reason. Reads all rows, writes nothing, and may run beside a serving
-    /// host. The exit code is 1 if there are any.
+    /// Migrate every unit there and back in memory, count those that fail or do not come back
+    /// unchanged by their reasons, and name up to three for each. Reads all rows, writes nothing,
+    /// and may run beside a serving host. The exit code is 1 if there are any.
     #[arg(long)]
     check: bool,
     /// Show the SQL of the layout changes instead, in the order in which a host runs it, for the
@@ -229,7 +229,7 @@ async fn open_existing(config: Config) -> anyhow::Result<Prepared> {
     if let Address::Sqlite(path) = &config.database {
         anyhow::ensure!(
             path.exists(),
-            "there is no database at {}; correct `database_connection_string`, or make one with `bbs migrate up`",
+            "there is no database at {}; correct `database_connection_string`, or make one with `bbs serve` or `bbs migrate up`",
             path.display()
         );
     }
