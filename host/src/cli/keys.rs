@@ -13,6 +13,7 @@ use crate::config::LogLevel;
 use crate::keys::{self, Rotated};
 use crate::lock::fence::Fence;
 use crate::logs::Logs;
+use crate::migrate::{self, Found};
 use crate::startup::{Prepared, StartupError};
 
 /// Show which encryption keys a database uses, rotate them, and prove that an old one may be
@@ -112,6 +113,9 @@ async fn verify(
     }: Verify,
 ) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
+    if migrate::found(&prepared.database).await? == Found::Fresh {
+        return Err(StartupError::NothingToRotate.into());
+    }
     let scope = prepared.known_sealed().await?;
     let verified = keys::verify(&prepared.database, &prepared.keyring, &scope, &label).await?;
     if verified.unused && !verified.is_known {

@@ -139,10 +139,14 @@ async fn label_that_no_key_can_have_is_refused() {
 }
 
 #[tokio::test]
-async fn empty_database_has_nothing_to_rotate() {
+async fn empty_database_has_nothing_to_rotate_or_to_verify() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     installation.database.open().await.close().await;
-    for arguments in [&["keys", "rotate"][..], &["keys", "rotate", "--dry-run"]] {
+    for arguments in [
+        &["keys", "rotate"][..],
+        &["keys", "rotate", "--dry-run"],
+        &["keys", "verify", "--label", "old"],
+    ] {
         fails(
             &installation.run(arguments),
             1,

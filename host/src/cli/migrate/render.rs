@@ -326,15 +326,25 @@ pub(super) fn plan(plan: &Plan) -> String {
     line!(out, "\nTables:");
     let width = longest(plan.tables.iter().map(|table| &table.table));
     for change in &plan.tables {
-        line!(out, "  {:width$}  {}", change.table, table(change));
+        let happens = if *from == 0 {
+            "created".to_owned()
+        } else {
+            table(change)
+        };
+        line!(out, "  {:width$}  {happens}", change.table);
     }
     line!(out, "");
     copying(&mut out, plan);
-    let back = if plan.reversible {
-        let way = direction.opposite();
-        format!("yes, with `bbs migrate {way} --to {from}`")
-    } else {
-        "no: one of these migrations is not reversible".to_owned()
+    let is_final = |migration: &&PlannedMigration| !migration.reversible;
+    let back = match plan.migrations.iter().find(is_final) {
+        _ if *from == 0 => "no: the database is empty".to_owned(),
+        Some(PlannedMigration { version, name, .. }) => {
+            format!("no: {version}-{name} is not reversible")
+        }
+        None => {
+            let way = direction.opposite();
+            format!("yes, with `bbs migrate {way} --to {from}`")
+        }
     };
     line!(out, "Reversible {back}");
     out

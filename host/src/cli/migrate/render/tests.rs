@@ -102,6 +102,45 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
 }
 
 #[test]
+fn plan_names_the_migration_that_is_not_reversible_and_an_empty_database() {
+    let table = TableChange {
+        table: "desired_lrps".into(),
+        strategy: Some(Strategy::Copy),
+        rows: 0,
+        bytes: 0,
+        opened: Vec::new(),
+        computed: Vec::new(),
+        rewritten_by_server: false,
+        awaited_indexes: Vec::new(),
+    };
+    let one_way = PlannedMigration {
+        reversible: false,
+        ..split()
+    };
+    for (from, of_table, back) in [
+        (
+            1,
+            "recreated (it has no rows)",
+            "no: 2-split is not reversible",
+        ),
+        (0, "created\n", "no: the database is empty"),
+    ] {
+        let text = plan(&Plan {
+            from,
+            migrations: vec![one_way.clone()],
+            reversible: false,
+            ..of_one_table(table.clone(), 0)
+        });
+        for part in [
+            format!("desired_lrps  {of_table}"),
+            format!("Reversible {back}\n"),
+        ] {
+            assert!(text.contains(&part), "{part:?} is not in:\n{text}");
+        }
+    }
+}
+
+#[test]
 fn plan_says_which_changes_in_place_take_time() {
     for (rewritten_by_server, index, of_table, of_plan) in [
         (
