@@ -518,15 +518,16 @@ fn take_leftover(keys: Keys, config: &mut Config) -> Vec<ConfigError> {
         beside_the_file,
         mut faults,
     } = keys.leftover();
-    let (known, unknown): (Vec<_>, Vec<_>) = names
+    let (known, others): (Vec<_>, Vec<_>) = names
         .into_iter()
         .partition(|key| WITHOUT_MEANING.contains(&&**key));
-    faults.extend(unknown.iter().filter_map(|written| {
-        Some(ConfigError::Misspelt {
-            written: written.clone(),
-            meant: names::resembled(written, names::OURS)?,
-        })
-    }));
+    let mut unknown = Vec::new();
+    for written in others {
+        match names::resembled(&written, names::OURS) {
+            Some(meant) => faults.push(ConfigError::Misspelt { written, meant }),
+            None => unknown.push(written),
+        }
+    }
     config.ignored = Ignored {
         resembled: resembled(&unknown, &diegos),
         known,

@@ -115,6 +115,10 @@ async fn migrations_and_rotations_have_their_results_as_json() {
             .contains("write `migration_mode`"),
         "{misspelt}"
     );
+    assert!(
+        !misspelt["warnings"].to_string().contains("migration_mod"),
+        "a fault is no warning: {misspelt}"
+    );
 }
 
 #[test]
