@@ -3,11 +3,12 @@
 
 use std::path::PathBuf;
 
+use bbs_work::progress::Progress;
 use clap::Args;
 
 use super::exit::Exit;
 use super::output::OutputForm;
-use super::{error_text, output, print_error};
+use super::{error_text, output, print_error, progress};
 use crate::config::{ConfigError, ExaminedConfig};
 use crate::startup;
 
@@ -40,7 +41,8 @@ impl CheckConfigCommand {
         for warning in &warnings {
             output::note(format_args!("warning: {warning}"));
         }
-        let faults = startup::faults(examined).await;
+        let loading = Progress::default();
+        let faults = progress::shown(&loading, startup::faults(examined, &loading)).await;
         self.print(&warnings, &faults)
     }
 

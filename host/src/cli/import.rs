@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use bbs_database::Address;
+use bbs_work::progress::Progress;
 use clap::{Args, Subcommand};
 
 use super::interrupt::until_interrupted;
@@ -64,7 +65,8 @@ impl ImportCommand {
         let ImportSource::Etcd(arguments) = self.source;
         let config = Config::read(&arguments.config)?;
         may_open(&config, arguments.check)?;
-        let mut prepared = Prepared::new(config).await?;
+        let loading = Progress::default();
+        let mut prepared = progress::shown(&loading, Prepared::new(config, &loading)).await?;
         if let Some(on_unreadable) = arguments.on_unreadable {
             prepared.config.migration.on_unreadable = on_unreadable;
         }

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 
 use bbs_database::{Address, Dialect};
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_work::progress::Progress;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::confirm::Confirmation;
@@ -193,8 +194,10 @@ impl MigrateCommand {
                 plan(planned, Prepared::context).await?;
             }
             MigrateAction::Up(Upwards { shown, to, terms }) => {
-                let (prepared, wanted) =
-                    Prepared::going_to(Config::read(&shown.config)?, to.as_ref()).await?;
+                let config = Config::read(&shown.config)?;
+                let loading = Progress::default();
+                let work = Prepared::going_to(config, to.as_ref(), &loading);
+                let (prepared, wanted) = progress::shown(&loading, work).await?;
                 return migrate_to(prepared, Intent::Up { wanted }, &terms, shown.form).await;
             }
             MigrateAction::Down(Downwards {
@@ -233,7 +236,8 @@ async fn open_existing(config: Config) -> anyhow::Result<Prepared> {
             path.display()
         );
     }
-    Ok(Prepared::new(config).await?)
+    let loading = Progress::default();
+    Ok(progress::shown(&loading, Prepared::new(config, &loading)).await?)
 }
 
 /// The data version that `--to` names, or that of a host with this configuration.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use bbs_database::Database;
 use bbs_encryption::Keyring;
+use bbs_work::progress::Progress;
 
 use super::StartupError;
 use super::listeners::Front;
@@ -15,8 +16,9 @@ use crate::http::AccessLog;
 use crate::logs::Redactor;
 
 /// The faults that keep a host with this configuration from starting, whatever the state of its
-/// database: those of its keys, then those of what the other keys name. Opens no port.
-pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
+/// database: those of its keys, then those of what the other keys name. Opens no port. `loading`
+/// shows that modules are compiled.
+pub async fn faults(examined: ExaminedConfig, loading: &Progress) -> Vec<anyhow::Error> {
     let faulty = examined.faulty_keys();
     let mut config = without(examined.config.clone(), &faulty);
     let of_keys = examined.without_faults().err().map(anyhow::Error::from);
@@ -39,7 +41,7 @@ pub async fn faults(examined: ExaminedConfig) -> Vec<anyhow::Error> {
     let access_log = access_log.and_then(|path| AccessLog::check_place(path).err());
     let has_modules = !is_any_of(&faulty, &["modules_dir", "modules_dirs"]);
     let modules = if has_modules {
-        load_modules(&mut config).await.err()
+        load_modules(&mut config, loading).await.err()
     } else {
         None
     };

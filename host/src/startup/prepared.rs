@@ -4,7 +4,9 @@
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs_database::{Address, Database};
 use bbs_encryption::Keyring;
@@ -41,6 +43,9 @@ use crate::migrate::{
     ServingQuarantine, Tuning,
 };
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
+
+/// Far above what modules from the cache take. Compiling them takes several seconds.
+const LONGEST_FROM_CACHE: Duration = Duration::from_secs(2);
 
 /// The parts that exist before the lock is taken; building them detects every fault in files and
 /// configuration. Clones share all but the configuration.
@@ -214,16 +219,40 @@ pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), S
     Ok(())
 }
 
+async fn load_shown(
+    config: &Config,
+    sandbox: &Arc<Sandbox>,
+    progress: &Progress,
+) -> Result<Catalog, StartupError> {
+    let before = Arc::default();
+    let mut loading = pin!(load(config, sandbox, &before));
+    if let Ok(loaded) = tokio::time::timeout(LONGEST_FROM_CACHE, loading.as_mut()).await {
+        return loaded;
+    }
+    tracing::info!(
+        name: "modules.compiling",
+        "compiling modules; they are kept for later starts, if there is a folder for them"
+    );
+    progress.enter("compile", "modules, once", None);
+    let loaded = loading.await;
+    progress.enter("", "", None);
+    loaded
+}
+
 /// The modules of a host, and what they run in.
 pub(super) struct LoadedModules {
     sandbox: Arc<Sandbox>,
     catalog: Arc<Catalog>,
 }
 
-/// Loads the modules of a configuration, and pins and checks its versions with them.
-pub(super) async fn load_modules(config: &mut Config) -> Result<LoadedModules, StartupError> {
+/// Loads the modules of a configuration, and pins and checks its versions with them. If that takes
+/// long, because they are compiled, the log and `progress` say so.
+pub(super) async fn load_modules(
+    config: &mut Config,
+    progress: &Progress,
+) -> Result<LoadedModules, StartupError> {
     let sandbox = sandbox(config)?;
-    let catalog = Arc::new(load(config, &sandbox, &Arc::default()).await?);
+    let catalog = Arc::new(load_shown(config, &sandbox, progress).await?);
     pin_release(config, &catalog)?;
     check_versions(config, &catalog)?;
     Ok(LoadedModules { sandbox, catalog })
@@ -239,12 +268,12 @@ pub fn translators(catalog: &Catalog) -> Vec<Arc<dyn Translate>> {
 }
 
 impl Prepared {
-    /// Loads the modules and opens the database.
+    /// Loads the modules and opens the database. `loading` shows that modules are compiled.
     ///
     /// # Errors
     /// If keys, modules, versions or the database cannot be used.
-    pub async fn new(config: Config) -> Result<Self, StartupError> {
-        Self::going_to(config, None)
+    pub async fn new(config: Config, loading: &Progress) -> Result<Self, StartupError> {
+        Self::going_to(config, None, loading)
             .await
             .map(|(prepared, _)| prepared)
     }
@@ -258,10 +287,11 @@ impl Prepared {
     pub async fn going_to(
         mut config: Config,
         to: Option<&VersionName>,
+        loading: &Progress,
     ) -> Result<(Self, DataVersion), StartupError> {
         let keys = std::mem::take(&mut config.encryption_keys);
         let keyring = Keyring::new(keys, &config.active_key_label)?;
-        let LoadedModules { sandbox, catalog } = load_modules(&mut config).await?;
+        let LoadedModules { sandbox, catalog } = load_modules(&mut config, loading).await?;
         note_unverified(&config, &catalog);
         let to = to
             .map(|to| version_to_go_to(&config, &catalog, to))

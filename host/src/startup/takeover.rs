@@ -15,7 +15,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::transform::Transform;
 use bbs_modules::catalog::Catalog;
 use bbs_modules::releases;
-use bbs_work::progress::Wait;
+use bbs_work::progress::{Progress, Wait};
 
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
@@ -68,7 +68,7 @@ impl Prepared {
     /// # Errors
     /// As [`Prepared::new`]; or a text is sealed under a key that is not configured, or is wrong.
     pub(super) async fn with_tried_keys(config: Config) -> Result<Self, StartupError> {
-        let prepared = Self::new(config).await?;
+        let prepared = Self::new(config, &Progress::default()).await?;
         match for_a_while(prepared.check_keys()).await {
             Err(StartupError::Keys(refused)) if refused.is_about_keys() => Err(refused.into()),
             // Another host may change the tables meanwhile. The examination under the lock reports
