@@ -75,6 +75,9 @@ pub enum Answer {
     Pages(Box<Pages>),
     /// The request cannot be stored at the pinned data version.
     NotHeld(NotHeld),
+    /// A migration replaces the tables, another host is the master, or earlier calls on the record
+    /// wait for too long; the text says which. The client has to repeat the call.
+    Unavailable(String),
     /// Too many calls of older versions, or large lists, run.
     Busy,
 }
@@ -85,6 +88,7 @@ impl Answer {
         match answer {
             Ok(answer) => Self::Whole(answer),
             Err(RunError::NotHeld(refused)) => Self::NotHeld(refused),
+            Err(RunError::Unavailable(reason)) => Self::Unavailable(reason),
             Err(RunError::Busy) => Self::Busy,
             Err(RunError::Translate(error)) => Self::Whole(errors::fault(error, keeps_container)),
         }

@@ -132,6 +132,17 @@ impl DomainError {
         matches!(self, Self::Store(fault) if fault.is_deadlock())
     }
 
+    /// Whether the transaction was refused before it wrote, so that the client has to repeat the
+    /// call, here or at the next master. Failures of the database are answered as Diego answers
+    /// them.
+    pub fn is_to_be_repeated(&self) -> bool {
+        match self {
+            Self::Busy => true,
+            Self::Store(fault) => fault.is_refusal(),
+            _ => false,
+        }
+    }
+
     /// Whether the same transaction may succeed when it is retried from its start.
     pub fn is_transient(&self) -> bool {
         matches!(self, Self::Store(fault) if fault.is_transient())

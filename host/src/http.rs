@@ -231,6 +231,7 @@ async fn respond(
         Answer::Whole(answer) => Body::from(answers.counted(answer, &connection.connection)),
         Answer::Pages(pages) => body::streamed(pages, gate, client, answers, connection.connection),
         Answer::NotHeld(refused) => return Err(HttpError::NotHeld(refused)),
+        Answer::Unavailable(reason) => return Err(HttpError::Unavailable(reason)),
         Answer::Busy => return Err(HttpError::Busy),
     };
     Ok(response.body(body).expect("constant headers are valid"))

@@ -173,6 +173,12 @@ impl StoreError {
         bbs_database::is_missing_table(source).then_some(source)
     }
 
+    /// Whether the store refused the transaction although the database answers: a migration replaces
+    /// the tables, or another host is the master.
+    pub fn is_refusal(&self) -> bool {
+        matches!(self, Self::Closed | Self::Fence(FenceError::Lost { .. }))
+    }
+
     /// Whether the database ended the transaction because of a deadlock, in Diego's sense: that of
     /// MySQL and MariaDB.
     pub fn is_deadlock(&self) -> bool {

@@ -321,6 +321,7 @@ async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
             all
         }
         Answer::NotHeld(reason) => panic!("{path}: {reason}"),
+        Answer::Unavailable(reason) => panic!("{path}: {reason}"),
         Answer::Busy => panic!("{path}: the host is busy"),
     };
     M::decode(&answer[..]).expect("a list is a message")

@@ -97,6 +97,20 @@ impl Reply {
         (error.r#type(), String::from_utf8(error.message).unwrap())
     }
 
+    /// The text of a response to a call that the client has to repeat. It is no message: Diego's Go
+    /// client repeats a call only then.
+    #[track_caller]
+    pub fn repeat_reason(&self) -> String {
+        let found = [self.header("content-type"), self.header("retry-after")];
+        assert_eq!(
+            (self.status, found),
+            (503, ["application/json", "1"]),
+            "{}",
+            self.text()
+        );
+        self.text()
+    }
+
     /// The value of a header, empty if it is absent.
     pub fn header(&self, name: &str) -> &str {
         self.headers

@@ -13,6 +13,8 @@ use bbs_proto::models as proto;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
+use crate::api::actual_lrps::{CLAIM, CRASH, claim, crash};
+use crate::api::evacuation::{RUNNING, running};
 use crate::api::{desire, get, lrp};
 use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::layouts::{self, Layout, NEWEST, SPLIT};
@@ -92,18 +94,34 @@ async fn switch_waits_for_readers_and_blocks_new_ones() {
     reading.await.unwrap().unwrap();
 }
 
+/// Goal: calls of Diego's components that find the store closed are not lost: its Go client repeats
+/// a call only if it gets no message.
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_are_refused_while_the_store_is_closed() {
-    let server = Server::empty(Kind::Sqlite).await;
+    let server = Server::with_translators(Kind::Sqlite).await;
     let mut switch = server.store.switch().await;
     switch.close();
     drop(switch);
     let request = proto::DesireLrpRequest {
         desired_lrp: Some(lrp("a")),
     };
-    let refused = server.call("/v1/desired_lrp/desire.r2", &request).await;
-    let (_, reason) = refused.error();
-    assert!(reason.contains("is not known yet"), "{reason}");
+    let completed = proto::CompleteTaskRequest {
+        task_guid: b"task".to_vec(),
+        cell_id: b"cell".to_vec(),
+        ..Default::default()
+    };
+    for refused in [
+        server.call("/v1/desired_lrp/desire.r2", &request).await,
+        server.call(CLAIM, &claim(0, "a")).await,
+        server.call(CRASH, &crash(0, "a")).await,
+        server.call("/v1/tasks/complete", &completed).await,
+        server.call(RUNNING, &running(0, "a")).await,
+        server.post("/v1/desired_lrps/list.r3", []).await,
+        server.post("/v1/desired_lrps/list.r2", []).await,
+    ] {
+        let reason = refused.repeat_reason();
+        assert!(reason.contains("is not known yet"), "{reason}");
+    }
     assert!(server.store.reader().await.is_err());
     server.store.switch().await.reopen();
     desire(&server, lrp("a")).await;

@@ -19,6 +19,11 @@ pub(super) fn error(error: &DomainError) -> Error {
     }
 }
 
+/// The text of an error that is answered with a status of HTTP.
+pub(super) fn text(error: &DomainError) -> String {
+    typed(error).1
+}
+
 /// Encodes an answer that holds only the error.
 pub(super) fn answer(error: &DomainError) -> Vec<u8> {
     encode(typed(error), false)

@@ -15,6 +15,7 @@ use bbs_work::pauses;
 use prost::{Message, Name};
 
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
+use super::run::RunError;
 use super::{NotHeld, errors, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells, retry};
@@ -51,25 +52,34 @@ impl HandlerCall<'_> {
     }
 }
 
-/// Calls the handler of a method. A failure is an encoded answer with its error set, except
-/// `NotHeld`, which becomes an HTTP status. Without a page, a list is returned whole.
+/// Calls the handler of a method. A failure is an encoded answer with its error set, except those
+/// that become an HTTP status. Without a page, a list is returned whole.
 pub(super) async fn answer(
     service: &Service,
     method: NativeMethod,
     call: HandlerCall<'_>,
     page: Option<&mut Page>,
-) -> Result<Vec<u8>, NotHeld> {
+) -> Result<Vec<u8>, RunError> {
     match try_answer(service, method, call, page).await {
         Ok(answer) => Ok(answer),
-        Err(DomainError::NotHeld(source)) => Err(NotHeld(source.to_string())),
-        Err(error) => Ok(failed(service, &error)),
+        Err(error) => failed(service, &error),
     }
 }
 
 /// The answer to a failed call. Stops the host after the answer if no call can succeed any more.
-pub(super) fn failed(service: &Service, error: &DomainError) -> Vec<u8> {
+///
+/// A call that has to be repeated gets no message: Diego's Go client repeats calls that fail
+/// without one, and a cell that gets an error in a message deletes its container and never reports
+/// its end again.
+pub(super) fn failed(service: &Service, error: &DomainError) -> Result<Vec<u8>, RunError> {
     end_if_unrecoverable(service, error);
-    errors::answer(error)
+    if let DomainError::NotHeld(source) = error {
+        Err(RunError::NotHeld(NotHeld(source.to_string())))
+    } else if error.is_to_be_repeated() {
+        Err(RunError::Unavailable(errors::text(error)))
+    } else {
+        Ok(errors::answer(error))
+    }
 }
 
 /// Also for handlers that encode the error themselves.

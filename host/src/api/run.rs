@@ -76,6 +76,9 @@ pub(super) struct Run {
 pub(super) enum RunError {
     #[error(transparent)]
     NotHeld(NotHeld),
+    /// The native handler cannot take the call now; the client has to repeat it.
+    #[error("{0}")]
+    Unavailable(String),
     #[error("this host runs as many calls of this kind as it can at once; send the request again")]
     Busy,
     #[error(transparent)]
@@ -236,7 +239,7 @@ impl Api {
                     page
                 };
                 if let Err(error) = page.ready(self.service.store()).await {
-                    return failed(Ok(handlers::failed(&self.service, &error.into())));
+                    return failed(handlers::failed(&self.service, &error.into()));
                 }
                 Some(page)
             }
@@ -297,7 +300,7 @@ impl Api {
                         version,
                     };
                     let answer = handlers::answer(&self.service, method, call, page.as_mut()).await;
-                    Some(Ok(answer.map_err(RunError::NotHeld)?))
+                    Some(Ok(answer?))
                 }
                 CallTarget::Stream(stream) => {
                     let name = stream.name();

@@ -12,7 +12,7 @@ use crate::api::NotHeld;
 
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
-/// `Retry-After` in seconds when other requests take all memory.
+/// `Retry-After` in seconds when other requests take all memory, or a call is to be repeated soon.
 const BUSY_RETRY_AFTER_S: u64 = 1;
 /// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is
 /// ready.
@@ -34,6 +34,8 @@ pub(super) enum HttpError {
     },
     #[error(transparent)]
     NotHeld(NotHeld),
+    #[error("{0}")]
+    Unavailable(String),
     #[error(
         "this host runs as many calls of older API versions, or sends as many large lists, as it can at once; send the request \
          again in {RETRY_AFTER_S} s"
@@ -108,7 +110,7 @@ impl IntoResponse for HttpError {
             // The rest of the body is not read, so the connection cannot be used again.
             Self::BodyTooLarge { .. } => closing(text(StatusCode::PAYLOAD_TOO_LARGE)),
             Self::SlowBody => closing(text(StatusCode::REQUEST_TIMEOUT)),
-            Self::NoMemory => self.busy(BUSY_RETRY_AFTER_S),
+            Self::NoMemory | Self::Unavailable(_) => self.busy(BUSY_RETRY_AFTER_S),
             Self::InterruptedBody(_) => text(StatusCode::BAD_REQUEST),
             // The body is empty, as Diego's is.
             Self::NoEventStream(reason) => {

@@ -613,9 +613,8 @@ on_each_database!(host_without_the_lock_changes_no_instance);
 async fn host_without_the_lock_changes_no_instance(kind: Kind) {
     let server = with_two_unclaimed(kind).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
-    let (kind, text) = call_error(&server, CLAIM, &claim(0, "a")).await.unwrap();
-    assert_eq!(kind, Type::UnknownError);
-    assert!(text.contains("no longer the master"), "{text}");
+    let reason = server.call(CLAIM, &claim(0, "a")).await.repeat_reason();
+    assert!(reason.contains("no longer the master"), "{reason}");
     assert_eq!(
         rows(&server).await,
         ["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"]

@@ -643,13 +643,19 @@ async fn host_without_the_lock_changes_nothing(kind: Kind) {
     let server = Server::empty(kind).await;
     desire(&server, lrp("guid")).await;
     server.sql("UPDATE bbs_fence SET token = token + 1").await;
-    let (kind, text) = desire_error(&server, lrp("late")).await;
-    assert_eq!(kind, Type::UnknownError);
-    assert!(text.contains("no longer the master"), "{text}");
-    assert_eq!(
-        remove(&server, "guid").await.unwrap().r#type(),
-        Type::UnknownError
-    );
-    assert_eq!(upsert(&server, b"d", 1).await.error().0, Type::UnknownError);
+    let late = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp("late")),
+    };
+    let removal = proto::RemoveDesiredLrpRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    for refused in [
+        server.call("/v1/desired_lrp/desire.r2", &late).await,
+        server.call("/v1/desired_lrp/remove", &removal).await,
+        upsert(&server, b"d", 1).await,
+    ] {
+        let reason = refused.repeat_reason();
+        assert!(reason.contains("no longer the master"), "{reason}");
+    }
     assert_eq!(guids(&list(&server, Default::default()).await), ["guid"]);
 }

@@ -1,5 +1,5 @@
 //! Calls of a cell that is being evacuated. Each answer says whether to keep the container, also
-//! when it has an error.
+//! when it has an error. Without an answer, Diego's client decides that as this host does.
 
 use super::{
     DomainError, HandlerCall, HandlerResult, Message, Name, Service, Validate, errors, proto, wire,
@@ -21,6 +21,7 @@ pub(super) async fn call(
     let error = match answer.refusal {
         None => None,
         Some(refusal @ DomainError::NotHeld(_)) => return Err(refusal),
+        Some(refusal) if refusal.is_to_be_repeated() => return Err(refusal),
         Some(refusal) => {
             super::end_if_unrecoverable(service, &refusal);
             Some(errors::error(&refusal))
