@@ -126,6 +126,8 @@ impl Drop for Answering {
 async fn handle(State(state): State<ApiState>, request: Request) -> Response {
     let metrics = state.metrics.clone();
     let began = Instant::now();
+    // The body stays unread, so that the connection may make room for another one.
+    state.gate.taken_over().await;
     let trace_id = request
         .headers()
         .get(TRACE_ID)

@@ -100,7 +100,7 @@ pub mod modules {
 
 /// Progress of a migration.
 pub mod progress {
-    pub use bbs_work::progress::{Counted, Progress, Snapshot};
+    pub use bbs_work::progress::{Counted, Progress, Snapshot, TAKEOVER};
 }
 
 /// Units of rows.

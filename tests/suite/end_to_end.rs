@@ -5,6 +5,7 @@
 use bbs::testing::database::{Dialect, sql};
 
 use super::api::answers::answers_as_diego_did;
+use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::fixture::{self, OLDEST, VERSION};
 use crate::harness::host::{Host, Installation};
@@ -157,8 +158,13 @@ async fn a_standby_keeps_its_port_closed_and_takes_over_from_a_killed_master(kin
 on_each_database!(host_with_the_lock_reports_progress_until_it_serves);
 async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
     let installation = Installation::of_diego(&modules::modules(), kind).await;
+    // A call waits for the takeover for 5 s, and this host for locks for longer.
+    let installation = installation.set("lock_ttl", "60s");
     // Another session holds a write lock: the host has to wait before it can migrate.
-    let other = installation.database.open().await;
+    let other = match kind {
+        Kind::Sqlite => installation.database.open().await,
+        _ => installation.database.open_with_idle_limit(PATIENCE).await,
+    };
     let mut writing = other.write().await.unwrap();
     match kind.dialect() {
         Dialect::Sqlite => {}

@@ -1,20 +1,46 @@
-//! The gate: until this host is the master of a database at the right version, every request is
-//! answered with 503, `Retry-After` and the progress of the work.
+//! The gate: requests wait for a short time while this host takes over from the previous master.
+//! Until it is the master of a database at the right version, they are then answered with 503,
+//! `Retry-After` and the progress of the work.
 
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
-use bbs_work::progress::{Progress, Snapshot};
-use parking_lot::{Mutex, RwLock};
+use bbs_work::progress::{Progress, Snapshot, TAKEOVER};
+use parking_lot::Mutex;
+use tokio::sync::watch;
+use tokio::time::timeout;
 
 use crate::api::Api;
+
+/// Longest wait of a request for the end of a takeover. Below the 10 s after which Diego's clients
+/// give up.
+const LONGEST_TAKEOVER: Duration = Duration::from_secs(5);
 
 /// A shared handle; clones control the same gate.
 #[derive(Debug, Clone)]
 pub struct Gate {
     progress: Progress,
-    open: Arc<RwLock<Option<Arc<Api>>>>,
+    state: Arc<watch::Sender<GateState>>,
     /// Every API that the gate was open to, while calls still hold it.
     former: Arc<Mutex<Vec<Weak<Api>>>>,
+}
+
+#[derive(Debug)]
+enum GateState {
+    /// The host does not serve yet.
+    Unopened,
+    Open(Arc<Api>),
+    /// The host ends.
+    Closed,
+}
+
+impl GateState {
+    fn api(&self) -> Option<&Arc<Api>> {
+        match self {
+            Self::Open(api) => Some(api),
+            Self::Unopened | Self::Closed => None,
+        }
+    }
 }
 
 impl Gate {
@@ -22,38 +48,46 @@ impl Gate {
     pub fn new(progress: Progress) -> Self {
         Self {
             progress,
-            open: Arc::default(),
+            state: Arc::new(watch::Sender::new(GateState::Unopened)),
             former: Arc::default(),
         }
     }
 
     /// Opens the gate to this API. Calls that have begun continue with the one of before.
     pub fn open(&self, api: Arc<Api>) {
-        let before = self.open.write().replace(api);
-        self.remember(before);
+        let before = self.state.send_replace(GateState::Open(api));
+        self.remember(&before);
     }
 
-    fn remember(&self, api: Option<Arc<Api>>) {
+    fn remember(&self, before: &GateState) {
         let mut former = self.former.lock();
         former.retain(|api| api.strong_count() > 0);
-        former.extend(api.as_ref().map(Arc::downgrade));
+        former.extend(before.api().map(Arc::downgrade));
     }
 
-    /// Ends event streams and rejects new ones; calls continue.
+    /// Ends event streams and rejects new ones; calls continue. Without an API, requests that wait
+    /// for one are answered.
     pub fn end_streams(&self) {
-        if let Ok(api) = self.api() {
-            api.end_streams();
-        }
+        self.state.send_if_modified(|state| match state {
+            GateState::Open(api) => {
+                api.end_streams();
+                false
+            }
+            GateState::Unopened | GateState::Closed => {
+                *state = GateState::Closed;
+                true
+            }
+        });
     }
 
     /// Closes the gate at once: lists in flight are aborted, streams end, and pending writes fail
     /// at the fence.
     pub fn close(&self) {
-        let api = self.open.write().take();
-        if let Some(api) = &api {
+        let before = self.state.send_replace(GateState::Closed);
+        if let Some(api) = before.api() {
             api.end_streams();
         }
-        self.remember(api);
+        self.remember(&before);
     }
 
     /// Whether calls that passed the gate before it was closed are still running.
@@ -64,17 +98,41 @@ impl Gate {
 
     /// The number of times that a record was left out of an answer since the gate opened.
     pub(super) fn left_out(&self) -> u64 {
-        let open = self.open.read();
-        open.as_ref().map_or(0, |api| api.left_out())
+        let state = self.state.borrow();
+        state.api().map_or(0, |api| api.left_out())
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.open.read().is_some()
+        self.state.borrow().api().is_some()
+    }
+
+    /// Waits while this host takes over from the previous master. Diego's BBS opens its port after
+    /// that: Cloud Controller repeats a call that is refused a connection for a minute, and none
+    /// that is answered with 503. A migration is not waited for.
+    pub(super) async fn taken_over(&self) {
+        if !self.is_unopened() {
+            return;
+        }
+        let mut state = self.state.subscribe();
+        let taken_over = async {
+            tokio::select! {
+                _ = state.wait_for(|state| !matches!(state, GateState::Unopened)) => {}
+                () = self.progress.left(TAKEOVER) => {}
+            }
+        };
+        // At the end of the time the answer has the progress.
+        let _ = timeout(LONGEST_TAKEOVER, taken_over).await;
+    }
+
+    fn is_unopened(&self) -> bool {
+        matches!(*self.state.borrow(), GateState::Unopened)
     }
 
     pub(super) fn api(&self) -> Result<Arc<Api>, Box<Snapshot>> {
-        let open = self.open.read();
-        open.clone()
+        let state = self.state.borrow();
+        state
+            .api()
+            .cloned()
             .ok_or_else(|| Box::new(self.progress.snapshot()))
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bbs_lens::layout::manifest::DataVersion;
-use bbs_work::progress::{Progress, SERVING, Snapshot};
+use bbs_work::progress::{Progress, SERVING, Snapshot, TAKEOVER};
 use tokio::sync::watch;
 
 use super::background::{Serving, finished_migrations};
@@ -70,7 +70,7 @@ impl MasterStage<'_> {
             // Fails only if the server has ended already.
             let _ = end_server.send(Some(request_drain(is_bosh_job, shutdown)));
         };
-        progress.enter("fence", "taking over from the previous master", None);
+        progress.enter(TAKEOVER, "taking over from the previous master", None);
         let served_store = OnceLock::new();
         let work = async {
             let fence = tokio::select! {
@@ -127,7 +127,7 @@ impl MasterStage<'_> {
         let listener = bind(configured)?;
         let address = bound_address(configured, &listener)?;
         tracing::info!(name: "server.listening", %address,
-            "listening; every request is answered 503 until the database is ready");
+            "listening; requests wait for the takeover, and get 503 while the database is prepared");
         let router = http::router(prepared.gate.clone(), prepared.metrics.clone());
         let router = http::logged(router, front.access_log.clone());
         let certificates = front.certificates.clone();

@@ -9,8 +9,13 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use tokio::sync::Notify;
 
 use rate::Rate;
+
+/// The phase in which a new master takes over from the previous one, up to the first step of a
+/// migration.
+pub const TAKEOVER: &str = "fence";
 
 /// The phase in which all work is finished and the host only answers requests.
 pub const SERVING: &str = "serving";
@@ -30,7 +35,11 @@ const MOST_ENTERED: usize = 1000;
 
 /// A handle to the progress; clones share it.
 #[derive(Debug, Clone, Default)]
-pub struct Progress(Arc<Mutex<ProgressState>>);
+pub struct Progress {
+    state: Arc<Mutex<ProgressState>>,
+    /// Notified when a phase is entered.
+    entered: Arc<Notify>,
+}
 
 /// The unit in which a phase counts: the number done, the total and the rate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -201,7 +210,7 @@ impl Progress {
         amount: Option<Amount>,
     ) {
         let now = Instant::now();
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let retries = state.retries;
         let set_aside = state.set_aside;
         let waiting = std::mem::take(&mut state.waiting);
@@ -226,17 +235,31 @@ impl Progress {
             set_aside,
             ..ProgressState::default()
         };
+        drop(state);
+        self.entered.notify_waiters();
+    }
+
+    /// Waits as long as this is the phase.
+    pub async fn left(&self, phase: &str) {
+        loop {
+            let entered = self.entered.notified();
+            if self.state.lock().phase != phase {
+                return;
+            }
+            entered.await;
+        }
     }
 
     /// The phases that were entered so far, each with its detail, except for the first `seen` of
     /// them. A phase may have ended between two snapshots.
     pub fn entered_after(&self, seen: usize) -> Vec<(String, String)> {
-        self.0.lock().entered.iter().skip(seen).cloned().collect()
+        let state = self.state.lock();
+        state.entered.iter().skip(seen).cloned().collect()
     }
 
     /// Adds to the phase's count.
     pub fn advance(&self, count: u64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.done += count;
         let done = state.done;
         state.rate.reached(done, Instant::now());
@@ -244,7 +267,7 @@ impl Progress {
 
     /// Sets the count to the work of earlier runs, which does not count towards the rate.
     pub fn resume_at(&self, count: u64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.done = count;
         state.rate = Rate::from(count, Instant::now());
     }
@@ -252,7 +275,7 @@ impl Progress {
     /// Advances the phase by a batch that became durable `spent` after its writing began.
     pub fn batch_done(&self, units: u64, spent: Duration) {
         self.advance(units);
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.batch = Some(BatchTiming {
             units,
             seconds: spent.as_secs_f64(),
@@ -262,18 +285,18 @@ impl Progress {
 
     /// Counts a retry.
     pub fn retried(&self) {
-        self.0.lock().retries += 1;
+        self.state.lock().retries += 1;
     }
 
     /// Counts records that went into quarantine.
     pub fn quarantined(&self, records: u64) {
-        self.0.lock().set_aside += records;
+        self.state.lock().set_aside += records;
     }
 
     /// Reports the work as waiting until the guard is dropped.
     #[must_use = "the work counts as waiting until this is dropped"]
     pub fn wait(&self, reason: Wait) -> WaitGuard {
-        self.0.lock().waiting.push((reason, Instant::now()));
+        self.state.lock().waiting.push((reason, Instant::now()));
         WaitGuard {
             progress: self.clone(),
             reason,
@@ -285,7 +308,7 @@ impl Progress {
     pub fn snapshot(&self) -> Snapshot {
         let now = Instant::now();
         let since = |then: Instant| now.saturating_duration_since(then).as_secs_f64();
-        let state = self.0.lock();
+        let state = self.state.lock();
         let rate = state.rate.per_second(now);
         // Clients that are served meanwhile may add more.
         let total = state
@@ -331,7 +354,7 @@ pub struct WaitGuard {
 
 impl Drop for WaitGuard {
     fn drop(&mut self) {
-        let mut state = self.progress.0.lock();
+        let mut state = self.progress.state.lock();
         if let Some(at) = state
             .waiting
             .iter()
@@ -344,6 +367,8 @@ impl Drop for WaitGuard {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[test]
@@ -375,6 +400,17 @@ mod tests {
             ),
             (None, None, None)
         );
+    }
+
+    #[test]
+    fn phase_is_left_when_the_next_one_is_entered() {
+        let progress = Progress::default();
+        progress.enter(TAKEOVER, "", None);
+        let mut left = Box::pin(progress.left(TAKEOVER));
+        assert!((&mut left).now_or_never().is_none());
+        progress.enter("copy", "", None);
+        assert!(left.now_or_never().is_some());
+        assert!(progress.left(TAKEOVER).now_or_never().is_some());
     }
 
     #[test]

@@ -1,13 +1,14 @@
 //! Requests and responses at the level of HTTP: the 503 gate, verbs, paths, versions, bodies,
 //! headers.
 
-use bbs::testing::progress::Counted;
+use bbs::testing::progress::{Counted, TAKEOVER};
 use bbs_proto::models as proto;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_layouts_of_sqlite;
+use crate::harness::pause;
 use crate::harness::server::{Options, Server};
 
 on_layouts_of_sqlite!(closed_gate_answers_every_path_with_503_and_retry_after);
@@ -47,6 +48,30 @@ async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
     );
     server.gate.close();
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn request_waits_for_the_end_of_a_takeover_and_for_no_migration() {
+    let server = Server::closed(Options::on(Kind::Sqlite)).await;
+    let status_after = async |end: &dyn Fn()| {
+        server.progress.enter(TAKEOVER, "", None);
+        let ends = async {
+            pause().await;
+            end();
+        };
+        let (reply, ()) = tokio::join!(server.post("/v1/ping", []), ends);
+        reply.status
+    };
+    assert_eq!(
+        status_after(&|| server.progress.enter("copy", "", None)).await,
+        503
+    );
+    assert_eq!(
+        status_after(&|| server.gate.open(server.api.clone())).await,
+        200
+    );
+    server.gate.close();
+    assert_eq!(status_after(&|| {}).await, 503);
 }
 
 on_layouts_of_sqlite!(unknown_paths_are_answered_with_404);

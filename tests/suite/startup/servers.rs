@@ -8,6 +8,7 @@ use bbs::testing::database::{Address, Database, Dialect, sql};
 use crate::harness::certificates::{Authority, Pair, VALID};
 use crate::harness::database::{TestDatabase, dump, execute, on_each_server, texts};
 use crate::harness::engine::{Engine, PASSWORD, USER};
+use crate::harness::host::Host;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::{PATIENCE, pause};
 use crate::lock::upsert_domain;
@@ -188,6 +189,29 @@ async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
         assert!(host.terminate().success());
         installation.succeed(&["migrate", "down", "--to", &fixture::VERSION.to_string()]);
     }
+}
+
+on_each_server!(call_during_a_takeover_waits_for_its_end);
+/// Goal: Cloud Controller's calls succeed when a standby takes over: it repeats a call that is
+/// refused a connection, and none that is answered with 503. Method: a transaction of the previous
+/// master holds the fence until the host has waited for it in vain.
+async fn call_during_a_takeover_waits_for_its_end(kind: Kind) {
+    let installation = Installation::new(&modules::modules(), kind);
+    assert!(installation.serve().terminate().success());
+    let previous = installation.database.open_with_idle_limit(PATIENCE).await;
+    let mut open = previous.write().await.unwrap();
+    open.execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1"))
+        .await
+        .unwrap();
+    let mut host = Host::start(installation.command(&["serve"]), "listening");
+    let call = crate::harness::http_client().post(host.url("/v1/ping"));
+    let call = tokio::spawn(async move { call.send().await });
+    host.wait_for_line(|line| line.contains("a transaction of the previous master is still open"));
+    // On PostgreSQL the host has ended the session.
+    let _ = open.commit().await;
+    assert_eq!(call.await.unwrap().unwrap().status(), 200);
+    previous.close().await;
+    assert!(host.terminate().success());
 }
 
 /// Lets only clients in that use TLS and present a certificate made out to their user.
