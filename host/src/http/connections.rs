@@ -31,10 +31,14 @@ pub(super) enum ClientWait {
     Body,
     /// Space in the client's receive buffer.
     Write,
+    /// Space in the receive buffer of a subscriber to events.
+    Event,
 }
 
 /// The longest time of each wait. Diego's clients keep idle connections for 90 s, some without a
-/// limit.
+/// limit. A subscriber may rest for longer than other clients, as with Diego, where the queue of its
+/// events is the only bound: clients take a stream that breaks off for a lost connection, subscribe
+/// again and miss the events between.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct WaitLimits {
     pub(super) handshake: Duration,
@@ -42,6 +46,7 @@ pub(super) struct WaitLimits {
     pub(super) head: Duration,
     pub(super) body: Duration,
     pub(super) write: Duration,
+    pub(super) event: Duration,
 }
 
 pub(super) const WAIT_LIMITS: WaitLimits = WaitLimits {
@@ -51,6 +56,7 @@ pub(super) const WAIT_LIMITS: WaitLimits = WaitLimits {
     // The API's bodies have a shorter one, which is answered with 408.
     body: Duration::from_secs(150),
     write: Duration::from_secs(30),
+    event: Duration::from_secs(600),
 };
 
 impl WaitLimits {
@@ -61,6 +67,7 @@ impl WaitLimits {
             ClientWait::Head => self.head,
             ClientWait::Body => self.body,
             ClientWait::Write => self.write,
+            ClientWait::Event => self.event,
         }
     }
 }
@@ -94,18 +101,25 @@ struct Waits {
     read: Option<(ClientWait, Instant)>,
     /// Since when nothing could be written.
     write: Option<Instant>,
+    is_stream: bool,
     has_answered: bool,
     is_closing: bool,
 }
 
 impl Waits {
+    fn all(&self) -> impl Iterator<Item = (ClientWait, Instant)> {
+        let written = if self.is_stream {
+            ClientWait::Event
+        } else {
+            ClientWait::Write
+        };
+        let write = self.write.map(|since| (written, since));
+        self.read.into_iter().chain(write)
+    }
+
     /// The wait that began first.
     fn longest(&self) -> Option<(ClientWait, Instant)> {
-        let write = self.write.map(|since| (ClientWait::Write, since));
-        self.read
-            .into_iter()
-            .chain(write)
-            .min_by_key(|(_, since)| *since)
+        self.all().min_by_key(|(_, since)| *since)
     }
 }
 
@@ -223,6 +237,7 @@ impl Connection {
         let waits = Waits {
             read: Some((ClientWait::Handshake, Instant::now())),
             write: None,
+            is_stream: false,
             has_answered: false,
             is_closing: false,
         };
@@ -269,11 +284,9 @@ impl Connection {
 
     fn is_overdue(&self, limits: &WaitLimits, now: Instant) -> bool {
         let waits = self.waits.lock();
-        let is_overdue = |(wait, since)| now.duration_since(since) > limits.of(wait);
-        waits.read.is_some_and(is_overdue)
-            || waits
-                .write
-                .is_some_and(|since| is_overdue((ClientWait::Write, since)))
+        waits
+            .all()
+            .any(|(wait, since)| now.duration_since(since) > limits.of(wait))
     }
 
     /// Ends the connection, whatever it does.
@@ -330,7 +343,9 @@ impl ConnectionHandle {
             Ordering::Relaxed,
             |streams| (streams < most).then_some(streams + 1),
         );
-        begun.is_ok().then(|| OpenStream(self.clone()))
+        begun.ok()?;
+        self.connection.waits.lock().is_stream = true;
+        Some(OpenStream(self.clone()))
     }
 }
 
@@ -346,6 +361,7 @@ impl OpenStream {
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
+        self.0.connection.waits.lock().is_stream = false;
         self.0.connections.streams.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -444,6 +460,7 @@ mod tests {
             head: Duration::from_secs(2),
             body: Duration::from_secs(5),
             write: Duration::from_secs(3),
+            event: Duration::from_secs(6),
         };
         let connection = Connection::new();
         let after = |seconds| {
@@ -470,6 +487,22 @@ mod tests {
         assert!(!after(2) && after(3), "the client does not read");
         connection.written();
         assert!(!after(1000));
+    }
+
+    #[tokio::test]
+    async fn subscriber_may_rest_for_longer_than_another_client() {
+        let connections = Connections::new("test", 4, WAIT_LIMITS);
+        let admitted = connections.admit().await.unwrap();
+        admitted.connection.work();
+        let stream = admitted.handle().begin_stream();
+        admitted.connection.write_stalled();
+        let after = |limit| {
+            let now = Instant::now() + limit + Duration::from_nanos(1);
+            admitted.connection.is_overdue(&WAIT_LIMITS, now)
+        };
+        assert!(!after(WAIT_LIMITS.write) && after(WAIT_LIMITS.event));
+        drop(stream.expect("two of four"));
+        assert!(after(WAIT_LIMITS.write));
     }
 
     #[tokio::test]
