@@ -16,8 +16,11 @@ use super::{Api, NotHeld, Request};
 use crate::domain::Page;
 use crate::store::{Key, Reader, Store};
 
-/// Longest wait for a permit. Below the time after which Diego's clients give up.
-const WAIT: Duration = Duration::from_secs(5);
+/// Longest wait for a permit. Below the 10 s after which Diego's clients give up, but not far below:
+/// a run keeps its permit while the native handler waits for the database, since its translators
+/// wait on stacks of their own. And Cloud Controller, whose reads are those of an older version,
+/// repeats no call that is answered with 503.
+const WAIT: Duration = Duration::from_secs(8);
 /// Longest time in translators, from the first one's start. A native handler that has begun is not
 /// interrupted.
 const RUN_TIME: Duration = Duration::from_secs(30);

@@ -3,9 +3,10 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bbs::testing::api::NativeVersion;
+use bbs::testing::database::sql;
 use bbs::testing::modules::sandbox::Limits;
 use bbs::testing::modules::translate::{
     ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent,
@@ -19,8 +20,9 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use tokio::sync::mpsc;
 
-use crate::api::lrp;
+use crate::api::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
+use crate::harness::on_each::on_one_server;
 use crate::harness::server::{Options, Server};
 use crate::harness::{PATIENCE, modules, pause};
 use crate::translators::{desire_native, list_native};
@@ -105,6 +107,44 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
         reply.message::<proto::PingResponse>().available,
         "no place is taken by what has no client"
     );
+}
+
+on_one_server!(
+    translated_calls_wait_for_a_database_that_stands_still,
+    postgres
+);
+/// Goal: the reads of Cloud Controller, at the revision before the current one, survive a database
+/// that stands still for some seconds, as those of the current revision do. Method: a table is
+/// locked for longer than calls commonly wait, with more calls than run at once.
+async fn translated_calls_wait_for_a_database_that_stands_still() {
+    const CALLS: usize = 40;
+    const STANDSTILL: Duration = Duration::from_secs(6);
+    let server = Arc::new(Server::with_translators(Kind::Postgres).await);
+    desire(&server, lrp("guid")).await;
+    let other = server.test_database.open_with_idle_limit(PATIENCE).await;
+    let mut locking = other.write().await.unwrap();
+    locking
+        .execute(sql("LOCK TABLE desired_lrps"))
+        .await
+        .unwrap();
+    let began = Instant::now();
+    let mut calls = tokio::task::JoinSet::new();
+    for revision in ["r2", "r3"].repeat(CALLS) {
+        let server = Arc::clone(&server);
+        calls.spawn(async move {
+            let process_guid = b"guid".to_vec();
+            let request = proto::DesiredLrpByProcessGuidRequest { process_guid };
+            let path = format!("/v1/desired_lrps/get_by_process_guid.{revision}");
+            server.call(&path, &request).await
+        });
+    }
+    while began.elapsed() < STANDSTILL {
+        pause().await;
+    }
+    locking.commit().await.unwrap();
+    for reply in calls.join_all().await {
+        assert_eq!(reply.message::<proto::DesiredLrpResponse>().error, None);
+    }
 }
 
 /// Goal: large records of an old version do not take the place of its small calls. Method: many
