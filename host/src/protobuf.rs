@@ -10,9 +10,15 @@ use bbs_proto::prost::encoding::{self, DecodeContext, WireType};
 use bbs_proto::prost::{DecodeError, Name};
 use bbs_proto::shapes::{FieldShape, MessageShape, shape_of};
 
-/// The most elements of a message that is decoded. A desired LRP has some hundreds, the filter of a
-/// list one for each guid.
+/// The most elements of a message that is decoded, where [`LIGHT_TEXTS`] count as one. A desired
+/// LRP has some hundreds, and two with three texts for each rule of its security groups; the filter
+/// of a list has one for each guid.
 pub const MOST_ELEMENTS: usize = 65_536;
+
+/// The texts in submessages that count as one element. They take at most 104 bytes each besides
+/// their content: three times that of a list's entry, and what the allocator adds. A text in the
+/// message itself counts whole: it may be one of a filter, which is compared with every record.
+pub const LIGHT_TEXTS: usize = 8;
 
 /// Upper bound of what an element takes in memory, in bytes, while it is decoded: the largest
 /// repeated submessage of a request has 696, and a list that grows is held up to three times.
@@ -22,7 +28,7 @@ pub const ELEMENT_BYTES: usize = 2048;
 const DEPTH: u32 = 100;
 
 /// The elements, submessages and texts at all depths, that decoding a message as this type makes
-/// before it ends or fails; `None` if they are more than [`MOST_ELEMENTS`].
+/// before it ends or fails; `None` if they count as more than [`MOST_ELEMENTS`].
 pub fn elements_of<M: Name>(message: &[u8]) -> Option<usize> {
     elements_in(shape_of::<M>(), message)
 }
@@ -30,10 +36,29 @@ pub fn elements_of<M: Name>(message: &[u8]) -> Option<usize> {
 /// Counts the elements of a message of this shape. Linear in the length: it reads as the decoder
 /// does, which never goes back.
 pub fn elements_in(shape: &MessageShape, mut message: &[u8]) -> Option<usize> {
-    let mut sum = 0;
+    let mut sum = Elements::default();
     // None where decoding fails.
     let _ = count(&mut message, 0, shape, DEPTH, &mut sum);
-    Some(sum).filter(|sum| *sum <= MOST_ELEMENTS)
+    (!sum.are_too_many()).then_some(sum.number)
+}
+
+/// The elements that were counted so far.
+#[derive(Debug, Default)]
+struct Elements {
+    number: usize,
+    /// As parts of an element, of which it has [`LIGHT_TEXTS`].
+    weight: usize,
+}
+
+impl Elements {
+    fn add(&mut self, weight: usize) {
+        self.number += 1;
+        self.weight += weight;
+    }
+
+    fn are_too_many(&self) -> bool {
+        self.weight > MOST_ELEMENTS * LIGHT_TEXTS
+    }
 }
 
 /// Counts the elements of a message that ends where this many bytes remain. Content may go on
@@ -43,9 +68,10 @@ fn count(
     end: usize,
     shape: &MessageShape,
     depth: u32,
-    sum: &mut usize,
+    sum: &mut Elements,
 ) -> Option<()> {
-    while rest.len() > end && *sum <= MOST_ELEMENTS {
+    let text = if depth == DEPTH { LIGHT_TEXTS } else { 1 };
+    while rest.len() > end && !sum.are_too_many() {
         let key = varint(rest)?;
         let field = u32::try_from(key >> 3)
             .ok()
@@ -53,11 +79,11 @@ fn count(
         match field.filter(|_| key & 7 == LENGTH) {
             None => drop(skip_field(rest, key, depth)?),
             Some(FieldShape::Text) => {
-                *sum += 1;
+                sum.add(text);
                 skip_field(rest, key, depth)?;
             }
             Some(FieldShape::Message(inner)) => {
-                *sum += 1;
+                sum.add(LIGHT_TEXTS);
                 let length = usize::try_from(varint(rest)?).ok()?;
                 let end = rest.len().checked_sub(length)?;
                 count(rest, end, inner, depth.checked_sub(1)?, sum)?;
@@ -306,6 +332,38 @@ mod tests {
         message[2] = 0;
         assert!(proto::ParallelAction::decode(&message[..]).is_err());
         assert!(of_type(&message).unwrap() >= 64, "{:?}", of_type(&message));
+    }
+
+    #[test]
+    fn texts_in_submessages_count_as_parts_of_an_element() {
+        let rules = |count| proto::DesireLrpRequest {
+            desired_lrp: Some(proto::DesiredLrp {
+                egress_rules: vec![
+                    proto::SecurityGroupRule {
+                        annotations: vec![Vec::new(); LIGHT_TEXTS],
+                        ..Default::default()
+                    };
+                    count
+                ],
+                ..Default::default()
+            }),
+        };
+        let of_rules =
+            |count| elements_of::<proto::DesireLrpRequest>(&rules(count).encode_to_vec());
+        // The LRP, and two for each rule and its texts.
+        let most = (MOST_ELEMENTS - 1) / 2;
+        assert_eq!(of_rules(most), Some(1 + most * (1 + LIGHT_TEXTS)));
+        assert_eq!(of_rules(most + 1), None);
+        let guids = |count| proto::DesiredLrPsRequest {
+            process_guids: vec![Vec::new(); count],
+            ..Default::default()
+        };
+        let of_guids =
+            |count| elements_of::<proto::DesiredLrPsRequest>(&guids(count).encode_to_vec());
+        assert_eq!(of_guids(MOST_ELEMENTS), Some(MOST_ELEMENTS));
+        assert_eq!(of_guids(MOST_ELEMENTS + 1), None);
+        // A list that grows, and the allocator's smallest block.
+        assert!((size_of::<Vec<u8>>() * 3 + 32) * LIGHT_TEXTS <= ELEMENT_BYTES);
     }
 
     #[test]

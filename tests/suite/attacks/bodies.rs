@@ -3,11 +3,13 @@
 
 use std::net::SocketAddr;
 
+use bbs_proto::models as proto;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use crate::api::lrp;
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
@@ -132,6 +134,34 @@ async fn bodies_of_many_tiny_elements_are_rejected_within_the_limit_of_memory() 
         );
     }
     watch.assert_unharmed().await;
+}
+
+/// Security groups of Cloud Foundry may have as many, and Diego has no bound.
+#[tokio::test(flavor = "multi_thread")]
+async fn lrp_with_many_rules_of_security_groups_is_desired_and_read_back() {
+    let (_installation, host) = serve();
+    let rule = proto::SecurityGroupRule {
+        protocol: b"tcp".to_vec(),
+        destinations: vec![b"10.0.0.0-10.255.255.255".to_vec()],
+        port_range: Some(proto::PortRange { start: 1, end: 9 }),
+        annotations: vec![b"security_group_id:2e8d9b5c-6f0a-4a39-8d55-3a3ad0d5f8a1".to_vec()],
+        ..Default::default()
+    };
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(proto::DesiredLrp {
+            egress_rules: vec![rule; 25_000],
+            ..lrp("guid")
+        }),
+    };
+    let desired: proto::DesiredLrpLifecycleResponse = host.call(DESIRE, &request).await;
+    assert_eq!(desired.error, None);
+    let request = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    let path = "/v1/desired_lrps/get_by_process_guid.r3";
+    let found: proto::DesiredLrpResponse = host.call(path, &request).await;
+    let found = found.desired_lrp.expect("it was desired");
+    assert_eq!(found.egress_rules.len(), 25_000);
 }
 
 #[tokio::test(flavor = "multi_thread")]
