@@ -22,9 +22,9 @@ const ERROR_FIELD: u32 = 1;
 /// Longest time from the first page of a list to its last: the transaction keeps the database from
 /// cleaning up, and a migration from its cut-over.
 const LONGEST_LIST: Duration = Duration::from_secs(60);
-/// Longest wait of a list of several pages for others to end. Shorter than the time after which
-/// Diego's clients give up.
-const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Longest wait of a list of several pages for others to end. Shorter than the 10 s after which
+/// reps, auctioneers and Cloud Controller give up.
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
 /// Longest time between two pages, in which the client takes one and the next waits for a permit,
 /// if the database does not end the transaction before that.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
