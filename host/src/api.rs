@@ -28,7 +28,8 @@ use bbs_work::log_sampling::LineLimit;
 use crate::domain::Service;
 use crate::protobuf;
 use chain::TranslatorChain;
-use run::{Extent, RunError, RunPermits};
+use errors::RunError;
+use run::{Extent, RunPermits};
 use stream::Streams;
 
 /// The newest API version that the compiled handlers implement.

@@ -126,8 +126,6 @@ impl Drop for Answering {
 async fn handle(State(state): State<ApiState>, request: Request) -> Response {
     let metrics = state.metrics.clone();
     let began = Instant::now();
-    // The body stays unread, so that the connection may make room for another one.
-    state.gate.taken_over().await;
     let trace_id = request
         .headers()
         .get(TRACE_ID)
@@ -180,11 +178,12 @@ async fn respond(
         memory,
         answers,
     } = state;
+    let api = gate.api().await.map_err(HttpError::NotServing);
     let FoundMethod {
         api,
         version,
         target,
-    } = match find(&gate, &request) {
+    } = match api.and_then(|api| find(api, &request)) {
         Ok(found) => found,
         Err(refusal) => return Err(refused(&memory, request, refusal).await),
     };
@@ -267,8 +266,7 @@ struct FoundMethod {
     target: CallTarget,
 }
 
-fn find(gate: &Gate, request: &Request) -> Result<FoundMethod, HttpError> {
-    let api = gate.api().map_err(HttpError::NotServing)?;
+fn find(api: Arc<Api>, request: &Request) -> Result<FoundMethod, HttpError> {
     let VersionedPath { version, path } = VersionedPath::of(request)?;
     if let Some(version) = version.filter(|version| !api.served().contains(version)) {
         return Err(HttpError::NotAcceptable {

@@ -223,8 +223,8 @@ fn second_dev_in_the_same_folder_ends_and_names_the_first() {
     let host = dev(folder.path());
     let second = Host::begin(dev_command(folder.path(), 1));
     let (status, output) = second.wait_for_end();
-    assert_eq!(status.code(), Some(1), "{output}");
-    let words = format!("process {} serves from", host.pid());
+    assert_eq!(status.code(), Some(2), "{output}");
+    let words = format!("process {}, which serves from", host.pid());
     assert!(output.contains(&words), "{output}");
 }
 

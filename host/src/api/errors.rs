@@ -1,4 +1,4 @@
-//! Failures as clients see them: Diego's error types and texts.
+//! Failures as clients see them: Diego's error types and texts, and calls without an answer.
 
 use bbs_model::{slot, task};
 use bbs_modules::translate::TranslateError;
@@ -7,7 +7,22 @@ use bbs_proto::models::{Error, EvacuationResponse};
 use bbs_work::causes::with_causes;
 use prost::Message;
 
+use super::NotHeld;
 use crate::domain::DomainError;
+
+/// Why a run has no answer.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum RunError {
+    #[error(transparent)]
+    NotHeld(NotHeld),
+    /// The native handler cannot take the call now; the client has to repeat it.
+    #[error("{0}")]
+    Unavailable(String),
+    #[error("this host runs as many calls of this kind as it can at once; send the request again")]
+    Busy,
+    #[error(transparent)]
+    Translate(#[from] TranslateError),
+}
 
 const INVALID_REQUEST: &str = "the request received is invalid";
 

@@ -14,9 +14,9 @@ use bbs_proto::models as proto;
 use bbs_work::pauses;
 use prost::{Message, Name};
 
+use super::errors::{self, RunError};
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
-use super::run::RunError;
-use super::{NotHeld, errors, wire};
+use super::{NotHeld, wire};
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells, retry};
 use crate::protobuf;

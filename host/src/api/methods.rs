@@ -184,7 +184,7 @@ impl Registered {
     }
 }
 
-/// The version of methods that only one has.
+/// The versions that have a method.
 const DIEGO: Option<NativeVersion> = Some(NativeVersion::Diego);
 const DEFINITIONS: Option<NativeVersion> = Some(NativeVersion::Definitions);
 const ALL: Option<NativeVersion> = None;

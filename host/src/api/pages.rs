@@ -9,10 +9,11 @@ use std::time::Duration;
 
 use bbs_modules::translate::TranslateError;
 use bytes::Bytes;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, sleep_until, timeout_at};
 
-use super::run::{Extent, Run, RunError, or_abandoned};
-use super::{Answer, Api, CallTarget, Request, errors};
+use super::errors::{self, RunError};
+use super::run::{Extent, Run, or_abandoned};
+use super::{Answer, Api, CallTarget, Request};
 use crate::protobuf::split_field;
 use crate::store::{KeptReader, Key, Reader};
 
@@ -76,6 +77,7 @@ impl Pages {
     /// Reads the first page; the answer is whole if the list fits on it.
     pub(super) async fn begin(api: Arc<Api>, target: CallTarget, request: Request) -> Answer {
         let store = api.service.store().clone();
+        let waits_until = Instant::now() + LONGEST_WAIT;
         let idle_until = Instant::now() + api.longest_pause;
         let mut pages = Self {
             units: api.page_units,
@@ -97,7 +99,7 @@ impl Pages {
                 pages.reader = None;
                 drop(first);
                 let permit = or_abandoned(&pages.request.abandoned, store.keep_reader());
-                let Ok(Ok(permit)) = timeout(LONGEST_WAIT, permit).await else {
+                let Ok(Ok(permit)) = timeout_at(waits_until, permit).await else {
                     return Answer::Busy;
                 };
                 pages.permit = Some(permit);

@@ -11,8 +11,9 @@ use tokio::time::{Instant, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{CallTarget, TranslatorChain};
+use super::errors::RunError;
 use super::handlers::{self, HandlerCall};
-use super::{Api, NotHeld, Request};
+use super::{Api, Request};
 use crate::domain::Page;
 use crate::store::{Key, Reader, Store};
 
@@ -72,20 +73,6 @@ pub(super) struct Run {
     /// Whether the page has a single key and its end is known, so that `next` is valid although
     /// there is no answer.
     pub(super) has_one_key: bool,
-}
-
-/// Why a run has no answer.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum RunError {
-    #[error(transparent)]
-    NotHeld(NotHeld),
-    /// The native handler cannot take the call now; the client has to repeat it.
-    #[error("{0}")]
-    Unavailable(String),
-    #[error("this host runs as many calls of this kind as it can at once; send the request again")]
-    Busy,
-    #[error(transparent)]
-    Translate(#[from] TranslateError),
 }
 
 /// Bounds concurrent runs of the chain.

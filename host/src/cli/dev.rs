@@ -95,11 +95,12 @@ impl DevCommand {
         };
         // Otherwise this host would replace the other's modules, and then silently wait for the lock.
         if let Some(host) = running_host(&config).await {
-            bail!(
-                "process {} serves from {} already; stop it, or name another folder with `--data`",
-                host.pid,
-                self.data.display()
-            );
+            let folder = self.data.display();
+            let holder = format!("process {}, which serves from {folder}", host.pid);
+            return Err(HostFailure::Start(StartupError::Locked {
+                holder: Some(holder),
+            })
+            .into());
         }
         if let Some(request) = sources {
             build_modules(request, &config).await?;

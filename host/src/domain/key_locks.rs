@@ -13,8 +13,8 @@ use super::DomainError;
 /// Number of locks; keys share them by hash. Large enough that few callers wait for another key.
 const LOCKS: usize = 4096;
 /// Longest wait for a lock, so that many calls on a record that another client of the database has
-/// locked do not wait one after the other.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// locked do not wait one after the other. Below the 10 s after which Diego's clients give up.
+const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 #[derive(Debug)]
 pub(super) struct KeyLocks {

@@ -1,6 +1,6 @@
-//! The gate: requests wait for a short time while this host takes over from the previous master.
-//! Until it is the master of a database at the right version, they are then answered with 503,
-//! `Retry-After` and the progress of the work.
+//! The gate: until this host is the master of a database at the right version, requests are
+//! answered with 503, `Retry-After` and the progress of the work. While it takes over from the
+//! previous master, they wait for that first, for a short time.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -68,16 +68,10 @@ impl Gate {
     /// Ends event streams and rejects new ones; calls continue. Without an API, requests that wait
     /// for one are answered.
     pub fn end_streams(&self) {
-        self.state.send_if_modified(|state| match state {
-            GateState::Open(api) => {
-                api.end_streams();
-                false
-            }
-            GateState::Unopened | GateState::Closed => {
-                *state = GateState::Closed;
-                true
-            }
-        });
+        match self.opened() {
+            Some(api) => api.end_streams(),
+            None => drop(self.state.send_replace(GateState::Closed)),
+        }
     }
 
     /// Closes the gate at once: lists in flight are aborted, streams end, and pending writes fail
@@ -106,13 +100,23 @@ impl Gate {
         self.state.borrow().api().is_some()
     }
 
-    /// Waits while this host takes over from the previous master. Diego's BBS opens its port after
-    /// that: Cloud Controller repeats a call that is refused a connection for a minute, and none
-    /// that is answered with 503. A migration is not waited for.
-    pub(super) async fn taken_over(&self) {
-        if !self.is_unopened() {
-            return;
+    /// The API, after a wait while this host takes over from the previous master. Diego's BBS opens
+    /// its port after that: Cloud Controller repeats a call that is refused a connection for a
+    /// minute, and none that is answered with 503. A migration is not waited for. The caller leaves
+    /// the body of its request unread, so that the connection may make room for another one.
+    ///
+    /// # Errors
+    /// The progress of the work, if the gate is closed.
+    pub(super) async fn api(&self) -> Result<Arc<Api>, Box<Snapshot>> {
+        if let Some(api) = self.opened() {
+            return Ok(api);
         }
+        self.taken_over().await;
+        self.opened()
+            .ok_or_else(|| Box::new(self.progress.snapshot()))
+    }
+
+    async fn taken_over(&self) {
         let mut state = self.state.subscribe();
         let taken_over = async {
             tokio::select! {
@@ -124,15 +128,7 @@ impl Gate {
         let _ = timeout(LONGEST_TAKEOVER, taken_over).await;
     }
 
-    fn is_unopened(&self) -> bool {
-        matches!(*self.state.borrow(), GateState::Unopened)
-    }
-
-    pub(super) fn api(&self) -> Result<Arc<Api>, Box<Snapshot>> {
-        let state = self.state.borrow();
-        state
-            .api()
-            .cloned()
-            .ok_or_else(|| Box::new(self.progress.snapshot()))
+    fn opened(&self) -> Option<Arc<Api>> {
+        self.state.borrow().api().cloned()
     }
 }

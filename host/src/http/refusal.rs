@@ -1,4 +1,4 @@
-//! Requests that reach no method: status, headers and body of each error.
+//! Answers that are no message: status, headers and body of each error.
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +18,7 @@ const BUSY_RETRY_AFTER_S: u64 = 1;
 /// ready.
 const MAX_RETRY_AFTER_S: u64 = 60;
 
-/// Why a request reaches no method.
+/// Why a request is answered with a status of HTTP alone.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum HttpError {
     #[error("the host is not serving yet")]

@@ -116,8 +116,7 @@ pub enum StartupError {
         source: std::io::Error,
     },
     #[error(
-        "{name} ended, without which this host cannot serve; report the error that the log has. Its supervisor may start it \
-         again, as a standby"
+        "{name} ended, without which this host cannot serve; its supervisor may start it again, as a standby"
     )]
     TaskEnded {
         name: &'static str,

@@ -20,6 +20,7 @@ impl EssentialTasks {
         name: &'static str,
         task: impl Future<Output = io::Result<()>> + Send + 'static,
     ) {
+        // In a task of its own, so that a panic has the name, too.
         let task = tokio::spawn(task);
         self.0.spawn(async move {
             task.await
@@ -28,7 +29,7 @@ impl EssentialTasks {
         });
     }
 
-    /// Waits for a task that fails, which none does by itself.
+    /// Waits for the first task that fails. Does not return when tasks end as requested.
     pub(super) async fn failure(&mut self) -> StartupError {
         match self.ended().await {
             Err(failure) => failure,

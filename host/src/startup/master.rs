@@ -58,11 +58,13 @@ impl MasterStage<'_> {
             shutdown,
             ..
         } = *self;
+        let progress = prepared.progress.clone();
+        // Before the port opens: requests wait in this phase alone.
+        progress.enter(TAKEOVER, "taking over from the previous master", None);
         let (end_server, server_stop) = watch::channel(None);
         let mut server = EssentialTasks::default();
         let address = self.start_server(prepared, &mut server, server_stop)?;
         let gate = prepared.gate.clone();
-        let progress = prepared.progress.clone();
         let is_bosh_job = prepared.config.is_bosh_job;
         let close_port = || {
             // Event streams do not end by themselves.
@@ -70,7 +72,6 @@ impl MasterStage<'_> {
             // Fails only if the server has ended already.
             let _ = end_server.send(Some(request_drain(is_bosh_job, shutdown)));
         };
-        progress.enter(TAKEOVER, "taking over from the previous master", None);
         let served_store = OnceLock::new();
         let work = async {
             let fence = tokio::select! {

@@ -44,7 +44,7 @@ use crate::migrate::{
 };
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
 
-/// Far above what modules from the cache take. Compiling them takes several seconds.
+/// Modules from the cache take less, unless storage is slow. Compiling them takes several seconds.
 const LONGEST_FROM_CACHE: Duration = Duration::from_secs(2);
 
 /// The parts that exist before the lock is taken; building them detects every fault in files and

@@ -74,7 +74,8 @@ pub enum CallError {
         /// The failure of the connection.
         source: reqwest::Error,
     },
-    /// The BBS does not serve at the moment: it migrates its database, or has too much to do.
+    /// The BBS does not take the call at the moment: it migrates its database, is no longer the
+    /// master, or has too much to do.
     #[error("{url} does not serve at the moment{}", in_parentheses(.reason))]
     NotReady {
         /// The address of the method.

@@ -1,10 +1,13 @@
 //! Requests and responses at the level of HTTP: the 503 gate, verbs, paths, versions, bodies,
 //! headers.
 
+use std::time::Duration;
+
 use bbs::testing::progress::{Counted, TAKEOVER};
 use bbs_proto::models as proto;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::timeout;
 
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_layouts_of_sqlite;
@@ -50,6 +53,9 @@ async fn closed_gate_answers_every_path_with_503_and_retry_after(kind: Kind) {
     assert_eq!(server.post("/v1/ping", []).await.status, 503);
 }
 
+/// Less than a request waits for a takeover that does not end.
+const BELOW_THE_WAIT: Duration = Duration::from_secs(4);
+
 #[tokio::test(flavor = "multi_thread")]
 async fn request_waits_for_the_end_of_a_takeover_and_for_no_migration() {
     let server = Server::closed(Options::on(Kind::Sqlite)).await;
@@ -59,7 +65,9 @@ async fn request_waits_for_the_end_of_a_takeover_and_for_no_migration() {
             pause().await;
             end();
         };
-        let (reply, ()) = tokio::join!(server.post("/v1/ping", []), ends);
+        let answered = async { tokio::join!(server.post("/v1/ping", []), ends) };
+        let answered = timeout(BELOW_THE_WAIT, answered).await;
+        let (reply, ()) = answered.expect("it waits no longer than for the takeover");
         reply.status
     };
     assert_eq!(

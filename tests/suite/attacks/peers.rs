@@ -200,7 +200,7 @@ async fn presences_without_end_are_an_error() {
         None,
     )
     .unwrap();
-    for number in 0..20_000 {
+    for number in 0..60_000 {
         locket.add_presence(&format!("{number:05}"), "{}");
     }
     let error = clients.cells.all().await.unwrap_err();
