@@ -408,17 +408,42 @@ async fn finish(
     cut_over::clean_up_or_postpone(context, fence).await
 }
 
-/// Removes what a complete migration has replaced and not removed yet, if there is such a one.
+/// [`clean_up_rows`], then [`clean_up_tables`].
+///
+/// # Errors
+/// As theirs.
+pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    clean_up_rows(context, fence).await?;
+    clean_up_tables(context, fence).await
+}
+
+/// Removes the rows that nothing needs after a complete migration, if there is such a one, and puts
+/// units in quarantine back that it has made whole.
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    if is_to_be_cleaned_up(context).await? {
+        cut_over::clean_up_rows(context, fence).await?;
+    }
+    Ok(())
+}
+
+/// Removes the tables that a complete migration has replaced, if there is such a one: the end of
+/// its clean-up.
 ///
 /// # Errors
 /// A table cannot be dropped, another host has raised the fence, or the database fails.
-pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    let phase = state::phase(&mut context.database.read().await?).await?;
-    if phase == Some(Phase::CleaningUp) {
-        cut_over::clean_up(context, fence).await
-    } else {
-        Ok(())
+pub async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    if is_to_be_cleaned_up(context).await? {
+        cut_over::clean_up_tables(context, fence).await?;
     }
+    Ok(())
+}
+
+async fn is_to_be_cleaned_up(context: &Context) -> Result<bool, MigrateError> {
+    let phase = state::phase(&mut context.database.read().await?).await?;
+    Ok(phase == Some(Phase::CleaningUp))
 }
 
 fn same_schema(

@@ -86,8 +86,9 @@ pub mod metrics {
 /// Migrations of a database.
 pub mod migrate {
     pub use crate::migrate::{
-        Context, Decision, Intent, MigrateError, RefusedUnits, Runner, Strategy, Tuning, arguments,
-        clean_up, fault, layout_history, migrations_ran, online, own_tables, plan, run, status,
+        Context, Decision, Intent, LayoutChange, LayoutStep, MigrateError, RefusedUnits, Runner,
+        Strategy, Tuning, arguments, clean_up, fault, layout_history, layout_sql, migrations_ran,
+        online, own_tables, plan, run, status,
     };
 }
 

@@ -2,26 +2,24 @@
 //! or is refused before its first write with the statement that removes it. `host/ADDITIONS.md`
 //! says which of the two for each kind.
 
-use std::time::Duration;
-
-use bbs::testing::database::sql;
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Start};
-use bbs::testing::migrate::{Intent, clean_up, plan, status};
+use bbs::testing::migrate::{Intent, LayoutChange, LayoutStep, layout_sql, plan, status};
 
-use crate::harness::database::{Kind, TestDatabase, on_each_database, on_each_server, texts};
+use crate::harness::database::{Kind, TestDatabase, on_each_database, texts};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
 use crate::harness::stored::Stored;
-use crate::harness::{PATIENCE, http_client, pause};
+use crate::harness::{http_client, pause};
 use crate::lock::upsert_domain;
 
 mod carried;
 mod half_done;
 mod kinds;
+mod leftovers;
 mod rights;
 
 /// One unit of the fixture in so many.
@@ -422,6 +420,11 @@ async fn online_migration_is_refused_for_each_table_that_it_copies(kind: Kind) {
     let planned = plan(&stored.context, newest).await.unwrap();
     assert_eq!(planned.refused.as_ref(), Some(&refusal));
     assert!(planned.bytes_to_copy > offline.bytes_to_copy);
+    let shown = layout_sql(&stored.context, newest, None).await.unwrap();
+    let is_copy_of_tasks = |change: &LayoutChange| {
+        change.step == LayoutStep::Prepare && change.table.as_deref() == Some("tasks")
+    };
+    assert!(shown.iter().any(is_copy_of_tasks), "{shown:?}");
     let shown = status(&stored.context, intent).await.unwrap();
     assert_eq!(shown.refused.as_ref(), Some(&refusal));
     let mut after = stored.tables().await;
@@ -510,41 +513,6 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
         pause().await;
     }
     assert!(host.terminate().success());
-}
-
-on_each_server!(replaced_table_that_another_session_reads_does_not_delay_the_next_migration);
-/// Setup: what a migration leaves while a backup reads a table that it has replaced.
-async fn replaced_table_that_another_session_reads_does_not_delay_the_next_migration(kind: Kind) {
-    let mut stored = with_fixture(kind).await;
-    let newest = newest(&stored);
-    stored.up(newest).await.unwrap();
-    for statement in [
-        "CREATE TABLE domains__7 (domain VARCHAR(255) PRIMARY KEY)".to_owned(),
-        "INSERT INTO bbs_side_table (table_name) VALUES ('domains__7')".to_owned(),
-        format!(
-            "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
-             VALUES (1, 7, {newest}, FALSE, '', 1, 'cleaning-up')"
-        ),
-    ] {
-        stored.execute(&statement).await;
-    }
-    let client = stored.test_database().open_with_idle_limit(PATIENCE).await;
-    let mut reading = client.read().await.unwrap();
-    let read = sql("SELECT COUNT(*) FROM domains__7");
-    reading.fetch(read).await.unwrap();
-    // A migration that waits for the table ends with an error after this time.
-    stored.context.tuning.lock_timeout = Duration::from_secs(1);
-    stored.down(VERSION).await.unwrap();
-    assert_eq!(stored.version().await, VERSION);
-    let remains = async || stored.tables().await.contains(&"domains__7".to_owned());
-    assert!(remains().await);
-    drop(reading);
-    client.close().await;
-    let fence = Fence::raise(&stored.context.database).await.unwrap();
-    clean_up(&stored.context, &fence).await.unwrap();
-    assert!(!remains().await);
-    let recorded = "SELECT table_name FROM bbs_side_table";
-    assert_eq!(texts(&stored.context.database, recorded).await, [""; 0]);
 }
 
 on_one_server!(host_says_at_its_start_what_a_drain_would_meet, postgres);

@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, RunState, cut_over, residue, runs, undo_abandoned};
+use super::{Context, MigrateError, RunState, cut_over, runs, undo_abandoned};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.
@@ -77,7 +77,6 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
         .await
         .about("the row `version` of configurations")?;
     undo_abandoned(context, fence, &found).await?;
-    residue::remove_useless(context, fence).await?;
     cut_over::clean_up_or_postpone(context, fence).await?;
     Ok(Some(given_up))
 }

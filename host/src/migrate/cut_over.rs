@@ -486,7 +486,13 @@ async fn record(
 /// Removes what a finished migration replaced, once its version is durable, or what an abandoned one
 /// left. Safe to repeat. The tables come last: another session may keep them from being dropped, and
 /// another migration may begin meanwhile.
-pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    clean_up_rows(context, fence).await?;
+    clean_up_tables(context, fence).await
+}
+
+/// As [`clean_up`], but for the tables.
+pub(super) async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     context
         .progress
         .enter("clean-up", "what is not needed any more", None);
@@ -499,8 +505,19 @@ pub(super) async fn clean_up(context: &Context, fence: &Fence) -> Result<(), Mig
     // That which was given back.
     residue::remove_useless(context, fence).await?;
     quarantine::forget_pending(fence).await?;
-    changed_units::forget_all(fence).await?;
-    state::drop_leftovers(context, fence).await?;
+    changed_units::forget_all(fence).await
+}
+
+/// The end of a clean-up, after its rows: drops the tables and forgets the migration.
+pub(super) async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let found = state::underway(&mut context.database.read().await?).await?;
+    match found {
+        // What an earlier migration replaced may be locked for long, and hinders nothing.
+        Some(found) if !found.phase.has_arrived() => {
+            state::drop_leftovers_before(context, fence, [found.from, found.to]).await?;
+        }
+        _ => state::drop_leftovers(context, fence).await?,
+    }
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);

@@ -94,13 +94,15 @@ impl Work {
         Ok(Self::through(context, way, lens, true))
     }
 
-    /// The migration that a start makes in this context. One of an empty database is offline.
+    /// The migration that a start makes in this context. One of an empty database is offline, as is
+    /// each way down.
     pub(super) async fn planned(
         context: &Context,
         tx: &mut Transaction,
         way: Way<'_>,
     ) -> Result<Self, MigrateError> {
-        if context.is_online && way.from > 0 {
+        let is_up = Direction::between(way.from, way.to) == Direction::Up;
+        if context.is_online && way.from > 0 && is_up {
             Ok(Self::online(context, way)?)
         } else {
             Self::restoring(context, tx, way).await

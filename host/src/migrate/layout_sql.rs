@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced, side_table};
-use super::{Context, HistoryPair, MigrateError, found, residue, state, statements};
+use super::{Context, HistoryPair, MigrateError, Work, found, state, statements};
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -32,9 +32,11 @@ pub enum LayoutStep {
 /// The statements of a step for one table.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct LayoutChange {
+    /// The step that they are part of.
     pub step: LayoutStep,
     /// The table, as the layout names it; absent for a statement for all of them.
     pub table: Option<String>,
+    /// In the order in which they run.
     pub statements: Vec<String>,
 }
 
@@ -128,8 +130,7 @@ pub async fn layout_sql(
     let histories = HistoryPair::here(context, &mut tx).await?;
     check_ends(context, &histories, from, to)?;
     let way = histories.way(from, to);
-    let restorable = residue::restorable(&mut tx, way).await?;
-    let lens = Lens::new(way, &context.migrations, restorable)?;
+    let lens = Work::planned(context, &mut tx, way).await?.lens;
     let here = tx.dialect();
     let mut target = match dialect.filter(|dialect| *dialect != here) {
         Some(dialect) => Target::Elsewhere(dialect),

@@ -383,7 +383,7 @@ pub(super) async fn write_side_tables(
     Ok(())
 }
 
-/// Drops every table that the unfinished migration created beside the real ones.
+/// Drops every recorded table beside the real ones: of this migration, and of those before it.
 pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let leftovers = leftovers(&mut reader).await?;
@@ -396,8 +396,9 @@ pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(
     Ok(())
 }
 
-/// As [`drop_leftovers`], for another migration between these versions. A table that another
-/// session has locked is left to the clean-up of that one, unless its name may be one that it needs.
+/// As [`drop_leftovers`], before or after a migration between these versions. A table of an earlier
+/// one that another session has locked is left to a later clean-up, unless this one may need its
+/// name.
 pub(super) async fn drop_leftovers_before(
     context: &Context,
     fence: &Fence,
@@ -422,7 +423,7 @@ pub(super) async fn drop_leftovers_before(
                 name: "leftover-is-locked",
                 table,
                 holders,
-                "a table that an earlier migration replaced is locked, and dropped after this one"
+                "a table that an earlier migration replaced is locked; it is dropped when a later one is cleaned up"
             );
         }
         fault::point(fault::BETWEEN_CLEAN_UPS);

@@ -271,11 +271,6 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
         Direction::Up => Intent::Up { wanted: to },
         Direction::Down => Intent::Down { to },
     };
-    let context = &Context {
-        // The way down is always offline.
-        is_online: context.is_online && direction == Direction::Up,
-        ..context.clone()
-    };
     let histories = HistoryPair::here(context, &mut reader).await?;
     drop(reader);
     check_ends(context, &histories, from, to)?;
@@ -314,7 +309,11 @@ async fn refusal(context: &Context, intent: Intent) -> Result<Option<String>, Mi
     match look(context, intent).await {
         Ok(Decision::ShutDown(reason)) => Ok(Some(reason.to_string())),
         Ok(_) => Ok(None),
-        Err(fault @ (MigrateError::Sql { .. } | MigrateError::Database(_))) => Err(fault),
+        Err(
+            fault @ (MigrateError::Sql { .. }
+            | MigrateError::Database(_)
+            | MigrateError::ReadBack(_)),
+        ) => Err(fault),
         Err(refusal) => Ok(Some(refusal.to_string())),
     }
 }

@@ -282,7 +282,18 @@ impl Prepared {
     /// locks on it, or have made something that depends on it.
     pub(super) async fn clean_up_in_background(&self, fence: &Fence) -> Result<(), MigrateError> {
         let context = self.online_context();
-        (|| migrate::clean_up(&context, fence))
+        self.retried(|| migrate::clean_up_rows(&context, fence))
+            .await?;
+        // By themselves: a table that stays locked has no unit in quarantine tried again.
+        self.retried(|| migrate::clean_up_tables(&context, fence))
+            .await
+    }
+
+    async fn retried<F>(&self, clean_up: impl FnMut() -> F) -> Result<(), MigrateError>
+    where
+        F: Future<Output = Result<(), MigrateError>>,
+    {
+        clean_up
             .retry(pauses::of_background_work())
             .when(|fault| !fault.is_lost())
             .notify(|fault, delay| {
