@@ -233,7 +233,7 @@ async fn change_desired_lrp(
         .update_desired_lrp(process_guid, tag_index, update, run_info.as_ref())
         .await?;
     if let Some(credentials) = &update.image_credentials {
-        lrp_updates::put_credentials(&mut writer, &before.scheduling, credentials).await?;
+        lrp_updates::put_credentials(&mut writer, &before, credentials).await?;
     }
     let mut surplus = Vec::new();
     if let Some(fewer) = update

@@ -102,7 +102,7 @@ async fn evacuate_slot<T: Send>(
     change_slot(service, slot, &TraceId::NONE, step).await
 }
 
-/// Locks the desired LRP before its instances, as every other call does.
+/// Locks the desired LRP before its instances.
 async fn attempt(
     store: &Store,
     container: &Container,

@@ -243,6 +243,13 @@ impl UpdateHints {
         std::mem::replace(&mut work.halted, halted).is_some() != halted.is_some()
     }
 
+    /// Whether the update of a process guid is halted.
+    pub(super) fn is_halted(&self, process_guid: &[u8]) -> bool {
+        let mut works = self.works.lock();
+        let work = works.get_mut(process_guid);
+        work.is_some_and(|work| work.halted.is_some())
+    }
+
     pub(super) fn last_pruned(&self) -> Option<Key> {
         self.last_pruned.lock().clone()
     }

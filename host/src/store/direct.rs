@@ -416,18 +416,6 @@ pub(super) async fn delete(
         .map_err(failed("delete records"))
 }
 
-/// Deletes a unit's rows of a table, and its residue. Returns the number of rows.
-pub(super) async fn delete_unit(
-    tx: &mut Transaction,
-    table: EntityTable,
-    residue_places: Option<&residue::Places>,
-    key: &[u8],
-) -> Result<u64, StoreError> {
-    let deleted = delete(tx, table, key, Filter::everything()).await?;
-    delete_residue(tx, residue_places, key).await?;
-    Ok(deleted)
-}
-
 /// Deletes the only record of a unit and its residue, and returns the record.
 pub(super) async fn take<T>(
     Session { store, tx }: &mut Session,
@@ -491,7 +479,7 @@ fn deletion(table: EntityTable, filter: &Filter, dialect: Dialect) -> DeleteStat
 }
 
 /// Deletes the residue of a unit whose rows are deleted.
-async fn delete_residue(
+pub(super) async fn delete_residue(
     tx: &mut Transaction,
     places: Option<&residue::Places>,
     key: &[u8],

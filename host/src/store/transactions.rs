@@ -371,20 +371,11 @@ impl Writer {
         table: EntityTable,
         key: &[u8],
     ) -> Result<u64, StoreError> {
-        self.touch(table, key);
-        let residue_places = self.access.residue_places(table.name);
-        match self.access.backend_of(table) {
-            None => Ok(0),
-            Some(Backend::Direct) => {
-                direct::delete_unit(&mut self.session.tx, table, residue_places, key).await
-            }
-            Some(Backend::Lensed(lenses)) => {
-                let filter = Filter::everything();
-                self.units
-                    .delete(lenses, &mut self.session, (table, key), &filter)
-                    .await
-            }
-        }
+        let deleted = self.delete(table, key, Filter::everything()).await?;
+        // Access through a lens has no places: it writes the residue with the unit.
+        let places = self.access.residue_places(table.name);
+        direct::delete_residue(&mut self.session.tx, places, key).await?;
+        Ok(deleted)
     }
 
     /// Deletes the only record of a unit and returns it, or the error if it was unreadable; none if

@@ -294,7 +294,7 @@ impl Writer {
                 .fold(Filter::everything(), |filter, (column, value)| {
                     filter.is(column, *value)
                 });
-            // Its residue stays while it is in quarantine.
+            // Its residue stays, until a record with its key is removed.
             self.delete(kind.entities(), key, row).await?;
         }
         Ok(rows)

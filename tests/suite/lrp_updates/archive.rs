@@ -129,17 +129,46 @@ async fn id_with_other_content_is_refused_and_with_the_same_content_changes_noth
     assert_eq!(get(&server, "guid").await.memory_mb, 64);
 }
 
+fn with_password(password: &str) -> proto::DesiredLrpUpdate {
+    proto::DesiredLrpUpdate {
+        image_username: Some(b"user".to_vec()),
+        image_password: Some(password.into()),
+        ..Default::default()
+    }
+}
+
+on_each_layout!(rollback_brings_no_revoked_credentials_back);
+async fn rollback_brings_no_revoked_credentials_back(kind: Kind) {
+    let server = running(kind, 1).await;
+    assert_eq!(update(&server, with_password("revoked")).await, None);
+    let second = proto::LrpDefinition {
+        image_username: b"user".to_vec(),
+        image_password: b"revoked".to_vec(),
+        ..definition("version-2")
+    };
+    assert_eq!(update(&server, to(second)).await, None);
+    until_rows(&server, &REPLACED).await;
+    start_new(&server, 0, "new-0").await;
+    until_done(&server).await;
+    assert_eq!(update(&server, with_password("valid")).await, None);
+    assert_eq!(roll_back(&server, "version-1").await, None);
+    let replaced = ["0/0 UNCLAIMED  version-1", "0/1 RUNNING new-0 version-2"];
+    until_rows(&server, &replaced).await;
+    start_new(&server, 0, "back-0").await;
+    until_done(&server).await;
+    let lrp = get(&server, "guid").await;
+    assert_eq!(
+        (lrp.definition_id, lrp.image_password),
+        (b"version-1".to_vec(), b"valid".to_vec())
+    );
+}
+
 // A client sends the definition as it was before the credentials of its image were changed.
 on_each_layout!(definition_with_earlier_credentials_is_rolled_back_to_and_keeps_the_later_ones);
 async fn definition_with_earlier_credentials_is_rolled_back_to_and_keeps_the_later_ones(
     kind: Kind,
 ) {
     let server = running(kind, 1).await;
-    let with_password = |password: &str| proto::DesiredLrpUpdate {
-        image_username: Some(b"user".to_vec()),
-        image_password: Some(password.into()),
-        ..Default::default()
-    };
     assert_eq!(update(&server, with_password("earlier")).await, None);
     update_to(&server, "version-2").await;
     assert_eq!(update(&server, with_password("later")).await, None);

@@ -247,7 +247,7 @@ struct CommittedActions {
     actions: Vec<SlotAction>,
 }
 
-/// Locks the desired LRP before its instances, as every other call does. The slot may have changed
+/// Locks the desired LRP before its instances. The slot may have changed
 /// since its page was read, so the actions are decided again, as of now.
 async fn attempt(
     service: &Service,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use bbs_model::Text;
 use bbs_model::cell::CellSet;
 use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
-use bbs_model::Text;
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 

@@ -23,11 +23,15 @@ pub(in crate::domain) async fn held(service: &Service) -> Result<BTreeSet<Key>, 
         .await?)
 }
 
-/// Whether the instances of a process guid go on without a desired LRP.
+/// Whether the instances of a process guid go on without a desired LRP. Reads the quarantine only if
+/// it may have this key.
 pub(in crate::domain) async fn is_held(
     writer: &mut Writer,
     process_guid: &[u8],
 ) -> Result<bool, DomainError> {
+    if !writer.may_be_in_quarantine(process_guid).await? {
+        return Ok(false);
+    }
     let since_ns = hold_began_ns(writer.now_ns());
     Ok(writer
         .quarantined_since(EntityKind::DesiredLrp, since_ns)

@@ -188,6 +188,10 @@ async fn publish_halt(
     status: UpdateStatus,
 ) -> Result<(), DomainError> {
     let _lock = service.lock_key(process_guid).await?;
+    // Its LRP may have been removed meanwhile.
+    if service.update_hints().is_halted(process_guid) != status.halt_of_update().is_some() {
+        return Ok(());
+    }
     if let Some(lrp) = service
         .store()
         .look()

@@ -5,7 +5,8 @@
 use bbs_model::actual_lrp::{ActualLrp, State};
 use bbs_model::change::Cause;
 use bbs_model::desired_lrp::{
-    Definition, DesiredLrp, SchedulingInfo, volume_drivers, with_image_credentials,
+    ArchivedDefinition, Definition, DesiredLrp, SchedulingInfo, volume_drivers,
+    with_image_credentials,
 };
 use bbs_model::lrp_update::UpdateRecord;
 use bbs_model::{Text, TraceId};
@@ -231,27 +232,37 @@ pub(in crate::domain) async fn switch(
     Ok((after, switched))
 }
 
-/// Gives new credentials of the image also to the definition that the update replaces: a
-/// cancellation must not bring revoked ones back.
+/// Gives new credentials of the image also to the definition that the update replaces, and to
+/// archived ones that have those from before: neither a cancellation nor a rollback may bring
+/// revoked ones back.
 pub(in crate::domain) async fn put_credentials(
     writer: &mut Writer,
-    info: &SchedulingInfo,
+    before: &DesiredLrp,
     credentials: &(Text, Text),
 ) -> Result<(), DomainError> {
-    let previous = &info.previous_definition_id;
-    if previous.is_empty() {
-        return Ok(());
-    }
-    let archived = match writer.definition(&info.process_guid, previous).await {
-        Err(StoreError::Unreadable { .. }) => None,
-        read => read?,
-    };
-    if let Some(mut archived) = archived {
-        let run_info = &mut archived.definition.run_info;
-        *run_info = with_image_credentials(run_info, credentials);
-        writer
-            .put_definition(&info.process_guid, &archived.definition, None)
-            .await?;
+    let process_guid = &before.scheduling.process_guid;
+    let run_info_before = &before.run_info;
+    for age in writer.definition_ages(process_guid).await? {
+        let stored = match writer.definition(process_guid, &age.id).await {
+            Err(StoreError::Unreadable { .. }) => None,
+            read => read?,
+        };
+        let Some(ArchivedDefinition {
+            mut definition,
+            last_active_ns,
+        }) = stored
+        else {
+            continue;
+        };
+        let run_info = &definition.run_info;
+        let is_as_before = run_info.image_username == run_info_before.image_username
+            && run_info.image_password == run_info_before.image_password;
+        if last_active_ns.is_none() || is_as_before {
+            definition.run_info = with_image_credentials(run_info, credentials);
+            writer
+                .put_definition(process_guid, &definition, last_active_ns)
+                .await?;
+        }
     }
     Ok(())
 }

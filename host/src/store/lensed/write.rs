@@ -373,32 +373,45 @@ impl LoadedUnit {
         })
     }
 
-    /// Copy of the unit in which diagnostic texts are [`ascii`]; `None` if they are already.
+    /// Copy of the unit in which diagnostic texts that it did not have before are [`ascii`]; `None`
+    /// if there are none. A text that was read can be written.
     fn with_ascii_diagnostics(&self, lenses: &Lenses) -> Option<Self> {
-        let mut copy = self.clone();
-        let UnitState::Readable { now, .. } = &mut copy.native else {
+        let UnitState::Readable { before, now, .. } = &self.native else {
             return None;
         };
-        let mut is_other = false;
-        for (name, rows) in &mut now.tables {
+        let mut replaced: Option<Self> = None;
+        for (name, rows) in &now.tables {
             let table = lenses.table(name);
+            let stored = &before.tables[name];
             let diagnostic = DIAGNOSTIC
                 .into_iter()
                 .filter(|column| table.find_column(column).is_some());
             for column in diagnostic {
+                let known: BTreeSet<_> = (0..stored.count())
+                    .filter_map(|row| beyond_ascii(stored, table, column, row))
+                    .collect();
                 for row in 0..rows.count() {
-                    let Some(Value::Text(text)) = rows.value(table, column, row) else {
+                    let text = beyond_ascii(rows, table, column, row);
+                    let Some(text) = text.filter(|text| !known.contains(text)) else {
                         continue;
                     };
-                    if !text.is_ascii() {
-                        let text = ascii(&String::from_utf8_lossy(text));
-                        rows.set(table, column, &[row], Value::Text(text.as_bytes()));
-                        is_other = true;
-                    }
+                    let text = ascii(&String::from_utf8_lossy(text));
+                    let copy = replaced.get_or_insert_with(|| self.clone());
+                    copy.set_native(name, table, (column, row), text.as_bytes());
                 }
             }
         }
-        is_other.then_some(copy)
+        replaced
+    }
+
+    /// Sets a text of a row at the native layout.
+    fn set_native(&mut self, name: &str, table: &Table, place: (&str, usize), text: &[u8]) {
+        let (column, row) = place;
+        if let UnitState::Readable { now, .. } = &mut self.native
+            && let Some(rows) = now.tables.get_mut(name)
+        {
+            rows.set(table, column, &[row], Value::Text(text));
+        }
     }
 
     fn rows_mut(&mut self, table: EntityTable, key: &[u8]) -> Result<&mut TableRows, StoreError> {
@@ -412,6 +425,19 @@ impl LoadedUnit {
             }
             UnitState::Removed => unreachable!("a unit deleted unread is not accessed again"),
         }
+    }
+}
+
+/// A text with characters beyond ASCII.
+fn beyond_ascii<'a>(
+    rows: &'a TableRows,
+    table: &Table,
+    column: &str,
+    row: usize,
+) -> Option<&'a [u8]> {
+    match rows.value(table, column, row) {
+        Some(Value::Text(text)) if !text.is_ascii() => Some(text),
+        _ => None,
     }
 }
 
