@@ -2,7 +2,8 @@
 //! answered. Bounds the number of containers that wait.
 //!
 //! One task per cell works through its queue, so that a cell is looked up once for many containers,
-//! and a slow cell delays only its own.
+//! and a slow cell delays only its own. The requests to all cells are bounded, too: the containers
+//! of a large desired LRP are on most cells.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -12,11 +13,15 @@ use bbs_model::{Text, TraceId};
 use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
+use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::domain::Service;
 
 /// Concurrent requests to one cell.
 const REQUESTS: usize = 32;
+/// Concurrent requests to all cells. Each may open a connection with mutual TLS, which takes some
+/// 45 KB and 1.5 ms of a core.
+const ALL_REQUESTS: usize = 256;
 /// Waiting containers over all cells, some 300 bytes each.
 const MAX_WAITING: usize = 50_000;
 
@@ -28,8 +33,21 @@ struct StopRequest {
     trace_id: TraceId,
 }
 
-#[derive(Debug, Default)]
-pub(in crate::domain) struct Stops(Mutex<StopQueues>);
+#[derive(Debug)]
+pub(in crate::domain) struct Stops {
+    queues: Mutex<StopQueues>,
+    /// One for each request that is made.
+    permits: Semaphore,
+}
+
+impl Default for Stops {
+    fn default() -> Self {
+        Self {
+            queues: Mutex::default(),
+            permits: Semaphore::new(ALL_REQUESTS),
+        }
+    }
+}
 
 #[derive(Debug, Default)]
 struct StopQueues {
@@ -75,7 +93,7 @@ enum Queued {
 
 impl Stops {
     fn add(&self, cell_id: Text, container: StopRequest) -> Queued {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.queues.lock();
         if waiting.count >= MAX_WAITING {
             return Queued::Rejected;
         }
@@ -96,7 +114,7 @@ impl Stops {
     /// Takes the queue of a cell. If it is empty the cell's task must end: the next container gets
     /// a new one.
     fn take_requests(&self, cell_id: &[u8]) -> Vec<StopRequest> {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.queues.lock();
         let taken = waiting
             .cells
             .get_mut(cell_id)
@@ -109,10 +127,17 @@ impl Stops {
         taken
     }
 
+    /// Waits until there are fewer than [`ALL_REQUESTS`]; the permit is held over the request. The
+    /// permits are given in the order of the calls, so that a slow cell does not keep them.
+    async fn permit(&self) -> SemaphorePermit<'_> {
+        let permit = self.permits.acquire().await;
+        permit.expect("the semaphore is never closed")
+    }
+
     /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name
     /// one of them.
     fn note_failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
-        let mut waiting = self.0.lock();
+        let mut waiting = self.queues.lock();
         let before = waiting.failed;
         waiting.failed += containers;
         let failed = waiting.failed;
@@ -156,6 +181,7 @@ async fn work(service: Service, cell_id: Text) {
                     instance,
                     trace_id,
                 } = container;
+                let _permit = service.stops().permit().await;
                 if let Err(fault) = service
                     .clients()
                     .reps
@@ -176,6 +202,8 @@ async fn work(service: Service, cell_id: Text) {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     fn container() -> StopRequest {
@@ -211,6 +239,17 @@ mod tests {
             matches!(stops.add(cell, container()), Queued::First(_)),
             "its task has ended"
         );
+    }
+
+    #[test]
+    fn requests_to_all_cells_are_bounded() {
+        let stops = Stops::default();
+        let mut permits: Vec<_> = (0..ALL_REQUESTS)
+            .map(|_| stops.permit().now_or_never().expect("a permit is left"))
+            .collect();
+        assert!(stops.permit().now_or_never().is_none());
+        permits.pop();
+        assert!(stops.permit().now_or_never().is_some());
     }
 
     #[test]
