@@ -16,6 +16,7 @@ use bbs::testing::locket::messages::{
 };
 use bbs_proto::prost::Message;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tonic::body::Body;
 use tonic::codegen::http::{Request as HttpRequest, Response as HttpResponse};
 use tonic::codegen::{Context, Pin, Poll, Service};
@@ -51,6 +52,8 @@ struct LocketState {
     /// The `uuid` metadata of each request.
     callers: Vec<String>,
     unavailable: bool,
+    /// Whether look-ups of one presence wait. Each that waits subscribes.
+    held_lookups: watch::Sender<bool>,
 }
 
 impl Locket {
@@ -133,6 +136,27 @@ impl Locket {
     /// Sets whether every request fails.
     pub fn set_unavailable(&self, unavailable: bool) {
         self.state().unavailable = unavailable;
+    }
+
+    /// Holds the look-ups of single cells until [`Self::release_lookups`].
+    pub fn hold_lookups(&self) {
+        self.state().held_lookups.send_replace(true);
+    }
+
+    pub fn release_lookups(&self) {
+        self.state().held_lookups.send_replace(false);
+    }
+
+    /// Waits until a look-up is held.
+    pub async fn wait_for_lookup(&self) {
+        super::until(|| self.state().held_lookups.receiver_count() > 0).await;
+    }
+
+    async fn pass_lookup(&self) {
+        let mut held = self.state().held_lookups.subscribe();
+        held.wait_for(|held| !*held)
+            .await
+            .expect("this handle keeps the sender");
     }
 
     /// Adds or replaces the presence of a cell. `presence` may be invalid JSON.
@@ -286,7 +310,10 @@ impl Service<HttpRequest<Body>> for Locket {
             Ok(match request.uri().path() {
                 "/models.Locket/Lock" => locket.answer(Self::lock, request).await,
                 "/models.Locket/Release" => locket.answer(Self::release, request).await,
-                "/models.Locket/Fetch" => locket.answer(Self::fetch, request).await,
+                "/models.Locket/Fetch" => {
+                    locket.pass_lookup().await;
+                    locket.answer(Self::fetch, request).await
+                }
                 "/models.Locket/FetchAll" => locket.answer(Self::fetch_all, request).await,
                 _ => Status::unimplemented("no such method").into_http(),
             })

@@ -13,6 +13,7 @@ use crate::api::actual_lrps as lrps;
 use crate::api::{desire, lrp, routes};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::neighbours::{Neighbours, StubReply};
+use crate::harness::pause;
 use crate::harness::server::{NOW_NS, Server};
 
 const SECOND_NS: i64 = 1_000_000_000;
@@ -398,39 +399,87 @@ async fn removal_and_scaling_down_stop_containers_at_their_cells(kind: Kind) {
     assert_eq!(stops(&test, 2).await, ["on-cell-a-0", "on-cell-a-1"]);
 }
 
-/// Goal: an error of a later page does not drop the auctions of an earlier one. Method: an update
-/// of a container, the last action on the first page, waits for its cell until a table of the
-/// second page is hidden.
-#[tokio::test(flavor = "multi_thread")]
-async fn instances_of_an_earlier_page_are_auctioned_when_a_later_page_cannot_be_read() {
-    const PAGE: usize = 250;
-    let test = ConvergenceTest::with_two_running(Kind::Sqlite).await;
-    for number in 0..PAGE {
-        let instances = 0;
+/// Desires LRPs without instances, so that those before `q` and after it are on two pages.
+async fn fill_page(test: &ConvergenceTest) {
+    for number in 0..250 {
         let other = proto::DesiredLrp {
-            instances,
+            instances: 0,
             ..lrp(&format!("q-{number}"))
         };
         desire(&test.server, other).await;
     }
-    test.update(internal_routes()).await;
-    test.neighbours.rep.wait_for_requests(2).await;
+}
+
+/// Goal: an error of a later page does not drop the auctions of an earlier one. Method: a
+/// retirement on the first page waits for Locket until a table of the second page is hidden.
+#[tokio::test(flavor = "multi_thread")]
+async fn instances_of_an_earlier_page_are_auctioned_when_a_later_page_cannot_be_read() {
+    let test = ConvergenceTest::with_two_running(Kind::Sqlite).await;
+    fill_page(&test).await;
+    // One is missing; the other is surplus, and its cell is gone.
+    test.server
+        .sql("UPDATE desired_lrps SET instances = 1 WHERE process_guid = 'p'")
+        .await;
     test.server
         .sql("DELETE FROM actual_lrps WHERE instance_index = 0")
         .await;
+    let locket = &test.neighbours.locket;
+    locket.remove_presence("cell-a");
     test.take_requests();
-    let rep = &test.neighbours.rep;
-    rep.reply_next(&[StubReply::OnceReleased]);
+    locket.hold_lookups();
     let hide = async {
-        rep.wait_for_requests(1).await;
+        locket.wait_for_lookup().await;
+        while test.rows().await[0] != "p/0 UNCLAIMED 0 " {
+            pause().await;
+        }
         test.server
             .sql("ALTER TABLE actual_lrps RENAME TO hidden")
             .await;
-        rep.release();
+        locket.release_lookups();
     };
     let (converged, ()) = tokio::join!(convergence::run(&test.server.service), hide);
     assert!(converged.is_err());
     assert_eq!(auctioned(&test.take_requests()), [0]);
+}
+
+/// Goal: a cell that does not reply delays no auction, also not that of an instance on a later
+/// page. Method: the auctioneer replies after it was found that no cell has been called yet.
+#[tokio::test(flavor = "multi_thread")]
+async fn cells_are_called_after_the_instances_of_all_pages_are_auctioned() {
+    let test = ConvergenceTest::with_two_running(Kind::Sqlite).await;
+    fill_page(&test).await;
+    let last = proto::DesiredLrp {
+        instances: 1,
+        ..lrp("r")
+    };
+    desire(&test.server, last).await;
+    let Neighbours {
+        auctioneer, rep, ..
+    } = &test.neighbours;
+    test.update(internal_routes()).await;
+    rep.wait_for_requests(2).await;
+    test.server
+        .sql("UPDATE desired_lrps SET instances = 1 WHERE process_guid = 'p'")
+        .await;
+    test.server
+        .sql("DELETE FROM actual_lrps WHERE process_guid = 'r'")
+        .await;
+    test.take_requests();
+    auctioneer.reply_next(&[StubReply::OnceReleased]);
+    let auction = async {
+        let requests = auctioneer.wait_for_requests(1).await;
+        assert_eq!(rep.take_requests(), []);
+        auctioneer.release();
+        requests
+    };
+    let (converged, auctions) = tokio::join!(convergence::run(&test.server.service), auction);
+    let counts = converged.unwrap().lrps;
+    assert_eq!((counts.missing, counts.extra, counts.failed), (1, 1, 0));
+    assert_eq!(auctions[0].body[0]["process_guid"], "r");
+    let called = rep.take_requests();
+    let is_called = |path: &str| called.iter().any(|request| request.path == path);
+    assert!(is_called("/v1/lrps/p/instances/on-cell-a-1/stop"));
+    assert!(is_called("/v2/lrps/p/instances/on-cell-a-0"));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,6 +1,7 @@
 //! Convergence: repeatedly compares what runs with what is desired and repairs the difference. One
 //! run reads all records page by page; the decision about each record is the model's.
 
+mod cell_calls;
 mod lrp_counter;
 mod lrps;
 mod tasks;

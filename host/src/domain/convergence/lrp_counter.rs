@@ -79,6 +79,15 @@ impl LrpCounter {
         counts.crashing_desired += u64::from(crashes);
     }
 
+    /// Removes an instance from the counts of [`Self::count_left`], as its row was removed later.
+    pub(super) fn count_removed(&mut self, state: Option<State>) {
+        match state {
+            Some(State::Claimed) => self.counts.claimed -= 1,
+            Some(State::Running) => self.counts.running -= 1,
+            Some(State::Unclaimed | State::Crashed) | None => {}
+        }
+    }
+
     pub(super) fn count_actions(&mut self, actions: &[SlotAction]) {
         self.counts.missing += u64::from(actions.contains(&SlotAction::Create));
         self.counts.extra += u64::from(actions.contains(&SlotAction::Retire));

@@ -1,13 +1,13 @@
 //! Convergence of instances, page by page over all process guids. The model decides for each slot;
-//! each action is decided again in its own transaction. All auctions are requested at the end, in
-//! one request.
+//! each action is decided again in its own transaction. All auctions are requested after the last
+//! page, in one request, and the calls to cells are made after that.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::cell::CellSet;
 use bbs_model::change::Cause;
-use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
+use bbs_model::convergence::{ConvergenceInput, ProcessRecords, SlotAction, decide};
 use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
 use bbs_model::slot::Slot;
 use bbs_model::{Text, TraceId};
@@ -16,9 +16,9 @@ use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 
+use super::cell_calls::{self, CellCalls, RetireCall};
 use super::lrp_counter::LrpCounter;
 use crate::clients::auctioneer::LrpStart;
-use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{ChangedSlot, Retirement, announce, retire, write};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, desired_lrps, domains, lrp_updates};
@@ -54,25 +54,24 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
         input,
         present,
         starts: BTreeMap::new(),
+        calls: CellCalls::default(),
         failed: 0,
     };
     lrp_updates::find_all(service).await?;
     let held = desired_lrps::held(service).await?;
     let read = work.act_on_pages(&held, &mut counter).await;
+    let starts = std::mem::take(&mut work.starts);
+    let started = starts.values().map(|indices| indices.len() as u64).sum();
+    // Also after an error, as in Diego: the actions on earlier pages are committed, and later runs
+    // find these instances due only once they are stale.
+    let requested = request_auctions(service, starts).await;
+    work.call_cells(&mut counter).await;
     if work.failed > 0 {
         tracing::warn!(
             failed = work.failed,
             "some instances were not converged; the next run retries them"
         );
     }
-    let started = work
-        .starts
-        .values()
-        .map(|indices| indices.len() as u64)
-        .sum();
-    // Also after an error, as in Diego: the actions on earlier pages are committed, and later runs
-    // find these instances due only once they are stale.
-    let requested = request_auctions(service, work.starts).await;
     read.and(requested)?;
     let counts = counter.end(&present.set, started, work.failed);
     Ok(LrpCounts {
@@ -124,6 +123,7 @@ struct LrpConvergence<'a> {
     present: &'a Present,
     /// Instances to auction: the indices of each process guid.
     starts: BTreeMap<Text, Vec<i32>>,
+    calls: CellCalls,
     failed: u64,
 }
 
@@ -153,10 +153,11 @@ impl LrpConvergence<'_> {
         // After the page was read, so that no record of it is of the future.
         self.input.now_ns = self.service.store().now_ns();
         let mut due = Vec::new();
-        let mut pushes = Vec::new();
         for (guid, unit) in &*units {
             counter.count_found(unit, &self.input);
-            pushes.extend(unit.pushes(&self.input));
+            for push in unit.pushes(&self.input) {
+                self.calls.update(push);
+            }
             if unit.has_old_containers() {
                 self.service.update_hints().find(self.service, guid);
             }
@@ -189,22 +190,49 @@ impl LrpConvergence<'_> {
                     }
                     let unit = units.entry(key.process_guid.clone()).or_default();
                     unit.slots.insert(key.index, Box::new(acted.slot));
-                }
-                // The slot has changed or gone since the page was read.
-                Err(DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists) => {}
-                Err(fault) => {
-                    self.failed += 1;
-                    if is_sampled(self.failed) {
-                        let process_guid = String::from_utf8_lossy(&key.process_guid);
-                        tracing::warn!(%process_guid, key.index, reason = %with_causes(&fault), "an instance could not be converged");
+                    if let Some(call) = acted.retirement {
+                        self.calls.retire(call);
                     }
                 }
+                Err(fault) => self.note_failed(key, &fault),
             }
         }
-        let present = self.present;
-        stream::iter(pushes)
-            .for_each_concurrent(workers, |push| update_container(service, present, push))
+    }
+
+    /// Makes the collected calls to cells.
+    async fn call_cells(&mut self, counter: &mut LrpCounter) {
+        let workers = self.service.policy().convergence_workers.max(1);
+        let calls = std::mem::take(&mut self.calls).into_calls();
+        let service = self.service;
+        let input = &self.input;
+        let cells = &self.present.cells;
+        let made: Vec<_> = stream::iter(calls)
+            .map(|call| cell_calls::make(service, input, cells, call))
+            .buffer_unordered(workers)
+            .collect()
             .await;
+        for retired in made.into_iter().flatten() {
+            match retired.outcome {
+                Ok(Retirement::Removed) => counter.count_removed(retired.call.state),
+                Ok(Retirement::Stopping) => {}
+                Err(fault) => self.note_failed(&retired.call.key, &fault),
+            }
+        }
+    }
+
+    fn note_failed(&mut self, key: &LrpKey, fault: &DomainError) {
+        // The slot has changed or gone since the page was read.
+        if matches!(
+            fault,
+            DomainError::NotFound | DomainError::NotAllowed(_) | DomainError::Exists
+        ) {
+            return;
+        }
+        self.failed += 1;
+        if is_sampled(self.failed) {
+            let process_guid = String::from_utf8_lossy(&key.process_guid);
+            tracing::warn!(%process_guid, key.index, reason = %with_causes(fault), "an instance could not be converged");
+        }
     }
 }
 
@@ -214,6 +242,8 @@ struct ActedSlot {
     slot: Slot,
     /// Whether its instance needs an auction.
     is_auctioned: bool,
+    /// The call that is due to the cell of its container.
+    retirement: Option<RetireCall>,
 }
 
 /// Applies the actions that are still due for a slot.
@@ -230,13 +260,42 @@ async fn act(
     } = retry(|| attempt(service, input, key)).await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
     drop(lock);
-    if actions.contains(&SlotAction::Retire)
+    let is_retired = actions.contains(&SlotAction::Retire);
+    let retirement = is_retired
+        .then(|| call_to_retire(service, input, key, &slot))
+        .flatten();
+    if is_retired
+        && retirement.is_none()
         && retire(service, key, &TraceId::NONE).await? == Retirement::Removed
     {
         slot.ordinary = None;
     }
     let is_auctioned = actions.iter().any(|action| action.is_auctioned());
-    Ok(ActedSlot { slot, is_auctioned })
+    Ok(ActedSlot {
+        slot,
+        is_auctioned,
+        retirement,
+    })
+}
+
+/// The call that retires the managed container of a slot; `None` if it needs no cell.
+fn call_to_retire(
+    service: &Service,
+    input: &ConvergenceInput<'_>,
+    key: &LrpKey,
+    slot: &Slot,
+) -> Option<RetireCall> {
+    let input = ConvergenceInput {
+        now_ns: service.store().now_ns(),
+        ..*input
+    };
+    let row = slot.ordinary.as_ref()?;
+    let has_cell = !row.waits() && !input.is_on_gone_cell(row);
+    has_cell.then(|| RetireCall {
+        key: key.clone(),
+        cell_id: row.cell_id.clone(),
+        state: row.state(),
+    })
 }
 
 /// The actions that one transaction has committed on a slot.
@@ -274,32 +333,6 @@ async fn attempt(
         slot,
         actions,
     })
-}
-
-/// Sends a container the routes or tags that an earlier update failed to send.
-async fn update_container(service: &Service, present: &Present, push: Push) {
-    let Push {
-        key,
-        instance,
-        internal_routes,
-        metric_tags,
-    } = push;
-    let Some(cell) = present.cells.get(&instance.cell_id) else {
-        return;
-    };
-    let update = InstanceUpdate {
-        internal_routes,
-        metric_tags,
-    };
-    if let Err(fault) = service
-        .clients()
-        .reps
-        .update(cell, &key, &instance, &update, &TraceId::NONE)
-        .await
-    {
-        let process_guid = String::from_utf8_lossy(&key.process_guid);
-        tracing::info!(%process_guid, key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
-    }
 }
 
 /// Requests all auctions at once.
