@@ -66,7 +66,7 @@ impl ConvergedTasks {
             // waits for the reader.
             drop(page);
             let input = &input.at(service.store().now_ns());
-            let due = self.sorted(found, input);
+            let due = self.sorted(service, found, input);
             let acted = stream::iter(due).map(|task| act(service, input, task));
             let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
             for task in acted {
@@ -85,8 +85,13 @@ impl ConvergedTasks {
         }
     }
 
-    /// Counts the tasks of a page that stay as they are, and returns the others.
-    fn sorted(&mut self, found: Vec<Task>, input: &TaskConvergence<'_>) -> Vec<DueTask> {
+    /// Counts the tasks of a page whose records stay as they are, and returns the others.
+    fn sorted(
+        &mut self,
+        service: &Service,
+        found: Vec<Task>,
+        input: &TaskConvergence<'_>,
+    ) -> Vec<DueTask> {
         let mut due = Vec::new();
         for task in found {
             let state = task.state();
@@ -95,6 +100,12 @@ impl ConvergedTasks {
                 Some(TaskAction::Auction) => {
                     count(&mut self.counts, state);
                     self.waiting.push(task);
+                }
+                // The callback reads the task again, in a transaction of its own.
+                Some(TaskAction::Callback) => {
+                    count(&mut self.counts, state);
+                    self.counts.kicked += 1;
+                    submit(service, Some(task));
                 }
                 Some(action) => due.push(DueTask {
                     guid: task.guid,
@@ -141,15 +152,14 @@ async fn act(service: &Service, input: &TaskConvergence<'_>, task: DueTask) -> A
         action,
     } = task;
     let done = match action {
-        TaskAction::Auction => return ActedTask::Unchanged(state),
+        TaskAction::Auction | TaskAction::Callback => return ActedTask::Unchanged(state),
         TaskAction::Forget => {
             let is_due = |task: &Task| Ok(input.decide(task) == Some(action));
             delete_if(service, &guid, is_due).await
         }
-        TaskAction::Expire
-        | TaskAction::Abandon
-        | TaskAction::Callback
-        | TaskAction::RetryCallback => advance(service, input, &guid, action).await,
+        TaskAction::Expire | TaskAction::Abandon | TaskAction::RetryCallback => {
+            advance(service, input, &guid, action).await
+        }
     };
     match done {
         Ok(true) if action == TaskAction::Forget => ActedTask::Deleted,
@@ -163,26 +173,21 @@ async fn act(service: &Service, input: &TaskConvergence<'_>, task: DueTask) -> A
     }
 }
 
+/// Changes a task that is still due, and queues its callback; whether it was due.
 async fn advance(
     service: &Service,
     input: &TaskConvergence<'_>,
     guid: &[u8],
     action: TaskAction,
 ) -> Result<bool, DomainError> {
-    // As of now: another cell may have taken the task since its page was read.
-    let still_due = |task: &Task, now_ns| input.at(now_ns).decide(task) == Some(action);
     let changed = change_task(service, guid, |task, now_ns| {
-        let is_due = still_due(task, now_ns);
-        Ok(is_due
-            .then(|| input.at(now_ns).after(action, task))
-            .flatten())
+        // As of now: another cell may have taken the task since its page was read.
+        let input = input.at(now_ns);
+        let is_due = input.decide(task) == Some(action);
+        Ok(is_due.then(|| input.after(action, task)).flatten())
     })
     .await?;
-    let now_ns = service.store().now_ns();
-    let task = changed
-        .after
-        .or_else(|| Some(changed.before).filter(|task| still_due(task, now_ns)));
-    let is_due = task.is_some();
-    submit(service, task);
+    let is_due = changed.after.is_some();
+    submit(service, changed.after);
     Ok(is_due)
 }

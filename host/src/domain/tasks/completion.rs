@@ -1,11 +1,18 @@
 //! Task completion callbacks: posts the end of a task to the URL that came with it, a few times, in
 //! the background. A task whose callback fails stays resolving, and convergence submits it again.
+//!
+//! A queue of guids decouples the rate of completions from that of the receiver: after an outage of
+//! the receiver everything that waits is posted as fast as it answers. A task whose callback is
+//! still queued `expire_completed_task` after its end is deleted without one, as in Diego.
 
+use std::collections::{HashSet, VecDeque};
+use std::fmt::Display;
 use std::sync::Arc;
 
 use bbs_model::task::Task;
 use bbs_work::causes::with_causes;
-use tokio::sync::Semaphore;
+use bbs_work::log_sampling::LineLimit;
+use parking_lot::Mutex;
 
 use super::{DomainError, change_task, delete};
 use crate::domain::Service;
@@ -14,64 +21,205 @@ use crate::domain::Service;
 const ATTEMPTS: usize = 3;
 /// Statuses that are retried: the receiver is temporarily not there.
 const RETRIED_STATUSES: [u16; 2] = [503, 504];
+/// Waiting callbacks, some 100 bytes each.
+const MAX_WAITING: usize = 100_000;
+/// Lines about failed callbacks, at once and later.
+const FAILED_BURST: u32 = 20;
+const FAILED_PER_MINUTE: u32 = 20;
 
-/// Bounds the callbacks that run concurrently and those that wait.
+/// The callbacks that wait. Bounds those, and the number that run concurrently.
 #[derive(Debug)]
 pub(in crate::domain) struct Completions {
-    workers: Arc<Semaphore>,
-    places: Arc<Semaphore>,
+    workers: usize,
+    queue: Mutex<CallbackQueue>,
+    failures: LineLimit,
 }
 
-impl Completions {
-    pub(in crate::domain) fn new(workers: usize) -> Self {
-        let workers = workers.max(1);
-        Self {
-            workers: Arc::new(Semaphore::new(workers)),
-            places: Arc::new(Semaphore::new(workers * 2)),
-        }
-    }
+#[derive(Debug, Default)]
+struct CallbackQueue {
+    /// Guids of tasks, the oldest first.
+    waiting: VecDeque<Arc<[u8]>>,
+    /// The guids in `waiting`: convergence submits a task again while it waits.
+    guids: HashSet<Arc<[u8]>>,
+    /// Workers that have not found the queue empty.
+    running: usize,
 }
 
-/// Spawns the callback of a task that has a URL, and returns at once. If too many callbacks wait,
+/// Queues the callback of a task that has a URL, and returns at once. If too many callbacks wait,
 /// the task stays for convergence to submit again.
 pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
     let Some(task) = task.filter(|task| !task.definition.completion_callback_url.is_empty()) else {
         return;
     };
     let completions = service.completions();
-    let Ok(place) = Arc::clone(&completions.places).try_acquire_owned() else {
-        tracing::info!("too many task callbacks wait; convergence submits this one again");
-        return;
-    };
-    let workers = Arc::clone(&completions.workers);
-    let service = service.clone();
-    tokio::spawn(async move {
-        let _worker = workers
-            .acquire()
-            .await
-            .expect("the semaphore is never closed");
-        if let Err(fault) = call_back(&service, &task.guid).await {
-            tracing::info!(reason = %with_causes(&fault), "a task callback failed; convergence submits it again");
-        }
-        drop(place);
-    });
+    match completions.add(&task.guid) {
+        QueuedCallback::Behind => {}
+        QueuedCallback::NeedsWorker => drop(tokio::spawn(work(service.clone()))),
+        QueuedCallback::Rejected => completions.note_failed(&task.guid, &"too many callbacks wait"),
+    }
 }
 
-async fn call_back(service: &Service, guid: &[u8]) -> Result<(), DomainError> {
+#[derive(Debug, PartialEq, Eq)]
+enum QueuedCallback {
+    /// The workers suffice.
+    Behind,
+    /// One more worker has to start.
+    NeedsWorker,
+    Rejected,
+}
+
+impl Completions {
+    pub(in crate::domain) fn new(workers: usize) -> Self {
+        Self {
+            workers: workers.max(1),
+            queue: Mutex::default(),
+            failures: LineLimit::new(FAILED_BURST, FAILED_PER_MINUTE),
+        }
+    }
+
+    fn add(&self, guid: &[u8]) -> QueuedCallback {
+        let mut queue = self.queue.lock();
+        if queue.guids.contains(guid) {
+            return QueuedCallback::Behind;
+        }
+        if queue.waiting.len() >= MAX_WAITING {
+            return QueuedCallback::Rejected;
+        }
+        let guid: Arc<[u8]> = guid.into();
+        queue.guids.insert(Arc::clone(&guid));
+        queue.waiting.push_back(guid);
+        if queue.running >= self.workers {
+            return QueuedCallback::Behind;
+        }
+        queue.running += 1;
+        QueuedCallback::NeedsWorker
+    }
+
+    /// Takes the oldest guid. If there is none the worker must end: the next task gets a new one.
+    fn take(&self) -> Option<Arc<[u8]>> {
+        let mut queue = self.queue.lock();
+        let taken = queue.waiting.pop_front();
+        if let Some(guid) = &taken {
+            queue.guids.remove(guid);
+        } else {
+            queue.running -= 1;
+        }
+        taken
+    }
+
+    fn note_failed(&self, guid: &[u8], reason: &dyn Display) {
+        if let Some(left_out) = self.failures.admit() {
+            let task = String::from_utf8_lossy(guid);
+            tracing::info!(
+                %task, %reason, left_out,
+                "a task callback failed; convergence submits it again; the log is sampled"
+            );
+        }
+    }
+}
+
+async fn work(service: Service) {
+    while let Some(guid) = service.completions().take() {
+        match call_back(&service, &guid).await {
+            Ok(Delivery::Ended) => {}
+            Ok(Delivery::Unanswered) => service
+                .completions()
+                .note_failed(&guid, &format_args!("no answer to {ATTEMPTS} posts")),
+            Err(fault) => service
+                .completions()
+                .note_failed(&guid, &with_causes(&fault)),
+        }
+    }
+}
+
+enum Delivery {
+    Ended,
+    /// The task stays resolving.
+    Unanswered,
+}
+
+/// Posts the end of a task. Another client may have resolved it while it waited, so this decides
+/// anew.
+async fn call_back(service: &Service, guid: &[u8]) -> Result<Delivery, DomainError> {
     let changed = change_task(service, guid, |task, now_ns| task.resolve(now_ns).map(Some)).await?;
     let task = changed.after.expect("resolving changes a task");
     for _ in 0..ATTEMPTS {
         match service.clients().callbacks.post(&task).await {
             Ok(status) if RETRIED_STATUSES.contains(&status) => {}
             // Any other status counts as delivered.
-            Ok(_) => return delete(service, guid).await,
+            Ok(_) => return delete(service, guid).await.map(|()| Delivery::Ended),
             Err(fault) if fault.is_request_timeout() => {}
             Err(fault) => return Err(DomainError::Client(fault)),
         }
     }
-    tracing::info!(
-        attempts = ATTEMPTS,
-        "a task callback was not answered; convergence submits it again"
-    );
-    Ok(())
+    Ok(Delivery::Unanswered)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn guid(number: usize) -> Vec<u8> {
+        number.to_string().into_bytes()
+    }
+
+    #[test]
+    fn worker_takes_tasks_in_order_and_ends_with_an_empty_queue() {
+        let completions = Completions::new(2);
+        let added: Vec<_> = (0..4)
+            .map(|number| completions.add(&guid(number)))
+            .collect();
+        assert_eq!(
+            added,
+            [
+                QueuedCallback::NeedsWorker,
+                QueuedCallback::NeedsWorker,
+                QueuedCallback::Behind,
+                QueuedCallback::Behind
+            ]
+        );
+        for number in 0..4 {
+            assert_eq!(completions.take().as_deref(), Some(&guid(number)[..]));
+        }
+        assert_eq!(
+            completions.add(b"late"),
+            QueuedCallback::Behind,
+            "both look again"
+        );
+        assert_eq!(completions.take().as_deref(), Some(&b"late"[..]));
+        assert_eq!(completions.take(), None);
+        assert_eq!(
+            completions.add(b"later"),
+            QueuedCallback::NeedsWorker,
+            "one has ended"
+        );
+    }
+
+    #[test]
+    fn waiting_task_is_queued_once_until_it_is_taken() {
+        let completions = Completions::new(1);
+        for _ in 0..3 {
+            completions.add(b"task");
+        }
+        assert!(completions.take().is_some());
+        completions.add(b"task");
+        assert!(completions.take().is_some());
+        assert_eq!(completions.take(), None);
+    }
+
+    #[test]
+    fn tasks_beyond_the_bound_are_rejected_until_one_is_taken() {
+        let completions = Completions::new(1);
+        for number in 0..MAX_WAITING {
+            assert_ne!(completions.add(&guid(number)), QueuedCallback::Rejected);
+        }
+        assert_eq!(completions.add(b"next"), QueuedCallback::Rejected);
+        assert_eq!(
+            completions.add(&guid(1)),
+            QueuedCallback::Behind,
+            "it waits"
+        );
+        assert!(completions.take().is_some());
+        assert_eq!(completions.add(b"next"), QueuedCallback::Behind);
+    }
 }
