@@ -7,7 +7,7 @@ mod loggregator;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use bbs::testing::clients::auctioneer::LrpStart;
+use bbs::testing::clients::auctioneer::{LrpStart, TaskStart};
 use bbs::testing::clients::cells::CellsError;
 use bbs::testing::clients::reps::InstanceUpdate;
 use bbs::testing::clients::{ClientError, Clients};
@@ -116,7 +116,8 @@ async fn auctioneer_requests_have_the_expected_bodies() {
         definition,
         ..Task::default()
     };
-    clients.auctioneer.request_tasks(&[task]).await.unwrap();
+    let starts = [TaskStart::of(&task)];
+    clients.auctioneer.request_tasks(&starts).await.unwrap();
     let lrps = json!([{
         "process_guid": "guid", "domain": "domain", "indices": [0, 2], "PlacementTags": ["gpu"],
         "VolumeDrivers": ["nfs", "nfs"], "RootFs": "preloaded:cflinuxfs4", "MemoryMB": 256, "DiskMB": 1024,

@@ -1,5 +1,6 @@
 //! Client of the auctioneer, which places instances and tasks on cells.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,13 +9,13 @@ use bbs_model::desired_lrp::{SchedulingInfo, volume_drivers};
 use bbs_model::task::Task;
 use bbs_model::{Text, TraceId};
 use bbs_work::pauses;
+use bytes::Bytes;
 use reqwest::{Method, Url};
 use serde::Serialize;
-use serde_json::json;
 use tokio::time::Instant;
 
 use super::pool::{Pool, RequestToSend};
-use super::{ClientError, ClientsError, text};
+use super::{ClientError, ClientsError};
 use crate::config;
 
 /// Without an address nothing is requested, and waiting instances and tasks stay pending.
@@ -66,6 +67,41 @@ impl LrpStart {
     }
 }
 
+/// A waiting task, to be placed: a tenth of its record, since all that wait are due at once.
+/// The fields are those of Diego's `TaskStartRequest`.
+#[derive(Debug, Clone, PartialEq)]
+#[allow(missing_docs, reason = "the fields are Diego's")]
+pub struct TaskStart {
+    pub task_guid: Text,
+    pub domain: Text,
+    pub placement_tags: Vec<Text>,
+    pub volume_drivers: Vec<Text>,
+    pub root_fs: Text,
+    /// In MiB.
+    pub memory_mb: i32,
+    /// In MiB.
+    pub disk_mb: i32,
+    /// The most processes and threads.
+    pub max_pids: i32,
+}
+
+impl TaskStart {
+    /// A request for a task.
+    pub fn of(task: &Task) -> Self {
+        let definition = &task.definition;
+        Self {
+            task_guid: task.guid.clone(),
+            domain: task.domain.clone(),
+            placement_tags: definition.placement_tags.clone(),
+            volume_drivers: volume_drivers(&definition.volume_mounts),
+            root_fs: definition.root_fs.clone(),
+            memory_mb: definition.memory_mb,
+            disk_mb: definition.disk_mb,
+            max_pids: definition.max_pids,
+        }
+    }
+}
+
 impl Auctioneer {
     pub(super) fn new(
         auctioneer: &config::AuctioneerConfig,
@@ -102,26 +138,26 @@ impl Auctioneer {
         starts: &[LrpStart],
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let starts: Vec<_> = starts.iter().map(lrp_json).collect();
+        let starts: Vec<_> = starts.iter().map(LrpStartJson::of).collect();
         let what = "have the auctioneer place instances";
-        self.request(what, "lrps", &starts, trace_id).await
+        self.request(what, "lrps", starts, trace_id).await
     }
 
     /// Requests the auction of tasks, all in one request.
     ///
     /// # Errors
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
-    pub async fn request_tasks(&self, tasks: &[Task]) -> Result<(), ClientError> {
+    pub async fn request_tasks(&self, starts: &[TaskStart]) -> Result<(), ClientError> {
+        let starts: Vec<_> = starts.iter().map(TaskStartJson::of).collect();
         let what = "have the auctioneer place tasks";
-        let tasks: Vec<_> = tasks.iter().map(task_json).collect();
-        self.request(what, "tasks", &tasks, &TraceId::NONE).await
+        self.request(what, "tasks", starts, &TraceId::NONE).await
     }
 
     async fn request(
         &self,
         what: &'static str,
         kind: &str,
-        items: &impl Serialize,
+        items: Vec<impl Serialize>,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
         let Some(connection) = &self.0 else {
@@ -132,7 +168,9 @@ impl Auctioneer {
             .expect("it has a host")
             .pop_if_empty()
             .extend(["v1", kind]);
-        let body = serde_json::to_vec(items).expect("text and numbers are JSON");
+        let body = Bytes::from(serde_json::to_vec(&items).expect("text and numbers are JSON"));
+        // Tens of megabytes, while the answer may take long.
+        drop(items);
         let begin = Instant::now();
         let attempt = || connection.send(what, url.clone(), &body, trace_id);
         attempt
@@ -154,14 +192,14 @@ impl AuctioneerConnection {
         &self,
         what: &'static str,
         url: Url,
-        body: &[u8],
+        body: &Bytes,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
         let mut outgoing = RequestToSend {
             what,
             method: Method::POST,
             url,
-            body: body.to_vec(),
+            body: body.clone(),
             trace_id: Some(trace_id),
         };
         match self.pool.send_for_acceptance(&outgoing).await {
@@ -183,37 +221,147 @@ impl AuctioneerConnection {
     }
 }
 
+/// The JSON of an [`LrpStart`], its members sorted by name.
 /// Keys in two styles, as Diego's auctioneer reads them.
-fn lrp_json(start: &LrpStart) -> serde_json::Value {
-    json!({
-        "process_guid": text(&start.process_guid),
-        "domain": text(&start.domain),
-        "indices": start.indices,
-        "PlacementTags": texts(&start.placement_tags),
-        "VolumeDrivers": texts(&start.volume_drivers),
-        "RootFs": text(&start.root_fs),
-        "MemoryMB": start.memory_mb,
-        "DiskMB": start.disk_mb,
-        "MaxPids": start.max_pids,
-    })
+#[derive(Serialize)]
+struct LrpStartJson<'a> {
+    #[serde(rename = "DiskMB")]
+    disk_mb: i32,
+    #[serde(rename = "MaxPids")]
+    max_pids: i32,
+    #[serde(rename = "MemoryMB")]
+    memory_mb: i32,
+    #[serde(rename = "PlacementTags")]
+    placement_tags: Vec<Cow<'a, str>>,
+    #[serde(rename = "RootFs")]
+    root_fs: Cow<'a, str>,
+    #[serde(rename = "VolumeDrivers")]
+    volume_drivers: Vec<Cow<'a, str>>,
+    domain: Cow<'a, str>,
+    indices: &'a [i32],
+    process_guid: Cow<'a, str>,
 }
 
-fn task_json(task: &Task) -> serde_json::Value {
-    let definition = &task.definition;
-    json!({
-        "TaskGuid": text(&task.guid),
-        "Domain": text(&task.domain),
-        "PlacementTags": texts(&definition.placement_tags),
-        "VolumeDrivers": texts(&volume_drivers(&definition.volume_mounts)),
-        "RootFs": text(&definition.root_fs),
-        "MemoryMB": definition.memory_mb,
-        "DiskMB": definition.disk_mb,
-        "MaxPids": definition.max_pids,
-        "state": "Invalid",
-        "failed": false,
-    })
+impl<'a> LrpStartJson<'a> {
+    fn of(start: &'a LrpStart) -> Self {
+        Self {
+            disk_mb: start.disk_mb,
+            max_pids: start.max_pids,
+            memory_mb: start.memory_mb,
+            placement_tags: all_borrowed(&start.placement_tags),
+            root_fs: borrowed(&start.root_fs),
+            volume_drivers: all_borrowed(&start.volume_drivers),
+            domain: borrowed(&start.domain),
+            indices: &start.indices,
+            process_guid: borrowed(&start.process_guid),
+        }
+    }
 }
 
-fn texts(texts: &[Text]) -> Vec<String> {
-    texts.iter().map(|found| text(found)).collect()
+/// The JSON of a [`TaskStart`], its members sorted by name.
+#[derive(Serialize)]
+struct TaskStartJson<'a> {
+    #[serde(rename = "DiskMB")]
+    disk_mb: i32,
+    #[serde(rename = "Domain")]
+    domain: Cow<'a, str>,
+    #[serde(rename = "MaxPids")]
+    max_pids: i32,
+    #[serde(rename = "MemoryMB")]
+    memory_mb: i32,
+    #[serde(rename = "PlacementTags")]
+    placement_tags: Vec<Cow<'a, str>>,
+    #[serde(rename = "RootFs")]
+    root_fs: Cow<'a, str>,
+    #[serde(rename = "TaskGuid")]
+    task_guid: Cow<'a, str>,
+    #[serde(rename = "VolumeDrivers")]
+    volume_drivers: Vec<Cow<'a, str>>,
+    failed: bool,
+    state: &'static str,
+}
+
+impl<'a> TaskStartJson<'a> {
+    fn of(start: &'a TaskStart) -> Self {
+        Self {
+            disk_mb: start.disk_mb,
+            domain: borrowed(&start.domain),
+            max_pids: start.max_pids,
+            memory_mb: start.memory_mb,
+            placement_tags: all_borrowed(&start.placement_tags),
+            root_fs: borrowed(&start.root_fs),
+            task_guid: borrowed(&start.task_guid),
+            volume_drivers: all_borrowed(&start.volume_drivers),
+            failed: false,
+            state: "Invalid",
+        }
+    }
+}
+
+/// [`super::text`] that copies only invalid UTF-8.
+fn borrowed(text: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(text)
+}
+
+fn all_borrowed(texts: &[Text]) -> Vec<Cow<'_, str>> {
+    texts.iter().map(|text| borrowed(text)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bbs_proto::models::{TaskDefinition, VolumeMount};
+
+    use super::*;
+
+    #[test]
+    fn json_of_an_lrp_has_sorted_members() {
+        let start = LrpStart {
+            process_guid: b"guid".to_vec(),
+            domain: b"do\"main".to_vec(),
+            indices: vec![0, 2],
+            placement_tags: vec![b"gpu".to_vec(), b"\xff".to_vec()],
+            volume_drivers: Vec::new(),
+            root_fs: b"preloaded:cflinuxfs4".to_vec(),
+            memory_mb: 256,
+            disk_mb: 1024,
+            max_pids: -1,
+        };
+        let expected = [
+            r#"{"DiskMB":1024,"MaxPids":-1,"MemoryMB":256,"PlacementTags":["gpu","�"],"#,
+            r#""RootFs":"preloaded:cflinuxfs4","VolumeDrivers":[],"domain":"do\"main","#,
+            r#""indices":[0,2],"process_guid":"guid"}"#,
+        ];
+        let json = serde_json::to_string(&LrpStartJson::of(&start)).unwrap();
+        assert_eq!(json, expected.concat());
+    }
+
+    #[test]
+    fn json_of_a_task_has_sorted_members_and_the_fields_of_a_start_request() {
+        let mount = |driver: &[u8]| VolumeMount {
+            driver: driver.to_vec(),
+            ..VolumeMount::default()
+        };
+        let task = Task {
+            guid: b"task".to_vec(),
+            domain: b"domain".to_vec(),
+            result: b"left out".to_vec(),
+            definition: TaskDefinition {
+                root_fs: b"docker:///a\n".to_vec(),
+                memory_mb: 1,
+                disk_mb: 2,
+                max_pids: 3,
+                placement_tags: vec![b"\xff".to_vec()],
+                volume_mounts: vec![mount(b"nfs"), mount(b"smb")],
+                ..TaskDefinition::default()
+            },
+            ..Task::default()
+        };
+        let expected = [
+            r#"{"DiskMB":2,"Domain":"domain","MaxPids":3,"MemoryMB":1,"PlacementTags":["�"],"#,
+            r#""RootFs":"docker:///a\n","TaskGuid":"task","VolumeDrivers":["nfs","smb"],"#,
+            r#""failed":false,"state":"Invalid"}"#,
+        ];
+        let json = serde_json::to_string(&TaskStartJson::of(&TaskStart::of(&task))).unwrap();
+        assert_eq!(json, expected.concat());
+    }
 }

@@ -41,7 +41,7 @@ impl Callbacks {
             what: "call the completion callback of a task",
             method: Method::POST,
             url,
-            body: body(task).to_string().into_bytes(),
+            body: body(task).to_string().into(),
             trace_id: None,
         };
         let answer = pool.send(&outgoing).await?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_model::TraceId;
+use bytes::Bytes;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, Response, Url};
 
@@ -53,7 +54,8 @@ pub(super) struct RequestToSend<'a> {
     pub(super) what: &'static str,
     pub(super) method: Method,
     pub(super) url: Url,
-    pub(super) body: Vec<u8>,
+    /// Shared by all attempts.
+    pub(super) body: Bytes,
     /// Sent as a header if present, also when empty.
     pub(super) trace_id: Option<&'a TraceId>,
 }

@@ -184,7 +184,7 @@ impl RepConnections {
             what,
             method,
             url: self.url(cell, path)?,
-            body,
+            body: body.into(),
             trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()),
         };
         self.pool.send_for_acceptance(&outgoing).await

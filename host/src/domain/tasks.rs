@@ -14,6 +14,7 @@ use bbs_work::causes::with_causes;
 use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::clients::ClientError;
+use crate::clients::auctioneer::TaskStart;
 use crate::metrics::CellTaskEvent;
 use crate::store::Reader;
 
@@ -60,7 +61,8 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
             after: Some(Box::new(task.clone())),
         });
     }
-    if let Err(fault) = service.clients().auctioneer.request_tasks(&[task]).await {
+    let starts = [TaskStart::of(&task)];
+    if let Err(fault) = service.clients().auctioneer.request_tasks(&starts).await {
         tracing::warn!(reason = %with_causes(&fault), "a task was not auctioned; convergence retries");
     }
     Ok(())

@@ -8,6 +8,7 @@ use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
+use crate::clients::auctioneer::TaskStart;
 use crate::domain::tasks::{change_task, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;
@@ -46,7 +47,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
 struct ConvergedTasks {
     counts: TaskCounts,
     /// The tasks to auction.
-    waiting: Vec<Task>,
+    waiting: Vec<TaskStart>,
 }
 
 impl ConvergedTasks {
@@ -99,7 +100,7 @@ impl ConvergedTasks {
                 None => count(&mut self.counts, state),
                 Some(TaskAction::Auction) => {
                     count(&mut self.counts, state);
-                    self.waiting.push(task);
+                    self.waiting.push(TaskStart::of(&task));
                 }
                 // The callback reads the task again, in a transaction of its own.
                 Some(TaskAction::Callback) => {
