@@ -173,7 +173,7 @@ fn place_candidates(
         refuse_taken_name(into, &candidate)?;
         let merged = placement::merge(
             std::mem::take(&mut result.entries),
-            [candidate.entry.clone()].into_iter(),
+            [candidate.entry.clone()],
             base_migrations,
         );
         result.entries = merged.map_err(|source| AddError::BelowFirst {

@@ -192,18 +192,13 @@ pub fn build(
     drop(lock);
     let base_migrations = Catalog::migrations_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
+    let new: Vec<_> = built.iter().map(|built| built.entry.clone()).collect();
+    placement::refuse_twins(&new)?;
     let _lock = catalog::lock(into).map_err(failed)?;
     let before = content_before(into, base, *others)?;
     let entries = match others {
-        Others::Keep => placement::merge(
-            before.entries.clone(),
-            built.iter().map(|built| built.entry.clone()),
-            &base_migrations,
-        )?,
-        Others::Drop => placement::chain(
-            built.iter().map(|built| built.entry.clone()).collect(),
-            &base_migrations,
-        ),
+        Others::Keep => placement::merge(before.entries.clone(), new, &base_migrations)?,
+        Others::Drop => placement::chain(new, &base_migrations),
     };
     if !replace {
         refuse_changes(&before.entries, &entries)?;

@@ -103,6 +103,9 @@ pub struct CodeLimits {
     pub function_bytes: u64,
     /// Largest total size of all functions.
     pub code_bytes: u64,
+    /// Most types of instances and components in other such types, in a section. Shipped modules
+    /// have none; the compiler takes 100 inside each other.
+    pub nested_types: u64,
     /// Most blocks inside each other.
     pub nested_blocks: u64,
     /// Most combinations of values and branches: for each function the product of their numbers,
@@ -121,6 +124,7 @@ impl Default for CodeLimits {
             results: 4,
             function_bytes: 128 << 10,
             code_bytes: 2 << 20,
+            nested_types: 100,
             nested_blocks: 1_000,
             branch_values: 2_000_000,
         }

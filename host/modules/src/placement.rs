@@ -81,6 +81,27 @@ impl Insertions {
     }
 }
 
+/// Refuses two modules of one version: the second would take the place of the first.
+pub(super) fn refuse_twins(modules: &[CatalogEntry]) -> Result<(), CatalogError> {
+    for (index, entry) in modules.iter().enumerate() {
+        let is_twin = |earlier: &CatalogEntry| {
+            earlier.position.is_same(entry.position) && earlier.sha256 != entry.sha256
+        };
+        if modules[..index].iter().any(is_twin) {
+            let file = entry.file.clone();
+            return Err(match entry.position {
+                CatalogPosition::Migration { version, .. } => {
+                    CatalogError::VersionTwice { file, version }
+                }
+                CatalogPosition::Translator { serves, .. } => {
+                    CatalogError::ServedTwice { file, serves }
+                }
+            });
+        }
+    }
+    Ok(())
+}
+
 /// Merges modules into a catalog that continues the migrations of `base`: each replaces the module
 /// of the same version, or is added at the place of its version.
 ///
@@ -90,7 +111,7 @@ impl Insertions {
 /// assumed to have run it.
 pub(super) fn merge(
     before: Vec<CatalogEntry>,
-    added: impl Iterator<Item = CatalogEntry>,
+    added: impl IntoIterator<Item = CatalogEntry>,
     base: &MigrationSet,
 ) -> Result<Vec<CatalogEntry>, BelowFirst> {
     let first = migrations_of(&before)

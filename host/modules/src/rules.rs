@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 
-use bbs_lens::layout::manifest::Manifest;
+use bbs_lens::layout::manifest::{DataVersion, Manifest};
 use bbs_work::printable::is_control;
 use serde::Serialize;
 use serde_json::Value;
@@ -39,8 +39,10 @@ pub enum ManifestError {
     TooLarge,
     #[error("it has the name or path {text:?}; each is one line of at most 200 bytes")]
     Text { text: String },
-    #[error("its version is 0; a version is a timestamp in seconds, such as `date +%s` prints")]
-    Version,
+    #[error(
+        "its version is {version}, and not from 1 to 2^63 - 1; a version is a timestamp in seconds, such as `date +%s` prints"
+    )]
+    Version { version: DataVersion },
     #[error(
         "it serves {serves} on top of {onto}; a translator is written in terms of a newer version, and one of a side shape \
              in terms of the same version"
@@ -58,8 +60,10 @@ pub enum ManifestError {
 
 pub(super) fn check_migration(manifest: &Manifest) -> Result<(), ManifestError> {
     check_size(manifest)?;
-    if manifest.version == 0 {
-        return Err(ManifestError::Version);
+    let version = manifest.version;
+    // A column of the database has it.
+    if version == 0 || i64::try_from(version).is_err() {
+        return Err(ManifestError::Version { version });
     }
     check_name(&manifest.name)?;
     check_summary(&manifest.summary)?;

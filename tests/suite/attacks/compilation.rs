@@ -6,7 +6,7 @@ use std::path::Path;
 use bbs_files::digest::digest_of;
 use wasm_encoder::{
     BlockType, CodeSection, Component, ComponentTypeSection, Function, FunctionSection,
-    Instruction, Module, ModuleSection, PrimitiveValType, TypeSection, ValType,
+    Instruction, Module, ModuleSection, PrimitiveValType, RawSection, TypeSection, ValType,
 };
 
 use crate::harness::PATIENCE;
@@ -247,6 +247,21 @@ async fn sizes_of_code_are_limited() {
     assert_refused(&functions(1, 1, [function(0, deep)]), "nested blocks").await;
 }
 
+/// A component with the type of an instance in that of an instance, and so on.
+fn types_in_types(levels: usize) -> Vec<u8> {
+    const SECTION_OF_TYPES: u8 = 7;
+    /// The type of an instance with one declaration, of a type.
+    const LEVEL: [u8; 3] = [0x42, 1, 1];
+    const EMPTY: [u8; 2] = [0x42, 0];
+    let data = [&[1][..], &LEVEL.repeat(levels), &EMPTY].concat();
+    let mut component = Component::new();
+    component.section(&RawSection {
+        id: SECTION_OF_TYPES,
+        data: &data,
+    });
+    component.finish()
+}
+
 #[tokio::test]
 async fn sizes_of_definitions_are_limited() {
     assert_refused(&functions(1_000, 1, [function(0, [])]), "parameters").await;
@@ -258,6 +273,7 @@ async fn sizes_of_definitions_are_limited() {
     let mut component = Component::new();
     component.section(&types);
     assert_refused(&component.finish(), "bytes of definitions").await;
+    assert_refused(&types_in_types(20_000), "nested types").await;
     let mut component = Component::new();
     for _ in 0..20 {
         component.section(&ModuleSection(&Module::new()));

@@ -314,14 +314,16 @@ pub(crate) fn write(folder: &Path, content: &CatalogContent) -> std::io::Result<
     if bbs_files::read_text(&folder.join(CATALOG_FILE)).is_ok_and(|before| before == text) {
         return Ok(PreviousSignature::Unaffected);
     }
-    // Before the catalog is written: an interruption leaves a catalog without a signature, which
+    // Before the signature is removed: a full disk leaves the folder as it is.
+    let file = complete_file(folder, &text)?;
+    // Before the catalog is replaced: an interruption leaves a catalog without a signature, which
     // cannot be taken for signed.
     let previous = match std::fs::remove_file(folder.join(SIGNATURE_FILE)) {
         Ok(()) => PreviousSignature::Removed,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => PreviousSignature::Unaffected,
         Err(error) => return Err(error),
     };
-    write_readable(folder, CATALOG_FILE, &text)?;
+    persist_readable(file, &folder.join(CATALOG_FILE))?;
     Ok(previous)
 }
 
@@ -335,10 +337,15 @@ pub(crate) fn lock(folder: &Path) -> std::io::Result<File> {
 
 /// Writes a file that all users may read, atomically.
 pub(crate) fn write_readable(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
+    persist_readable(complete_file(folder, text)?, &folder.join(name))
+}
+
+/// A temporary file with a text, which is on the disk.
+fn complete_file(folder: &Path, text: &str) -> std::io::Result<tempfile::NamedTempFile> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
     file.write_all(text.as_bytes())?;
     file.as_file().sync_all()?;
-    persist_readable(file, &folder.join(name))
+    Ok(file)
 }
 
 /// Makes a temporary file, which only its owner may read, readable by all, and moves it to its

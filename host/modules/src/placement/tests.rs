@@ -44,7 +44,7 @@ fn newer_migration_is_appended_and_names_its_predecessor() {
     let before = vec![migration(1, "a"), translator(9, 10, "t")];
     let entries = merge(
         before,
-        [migration(5, "c"), migration(7, "d")].into_iter(),
+        [migration(5, "c"), migration(7, "d")],
         &MigrationSet::default(),
     )
     .unwrap();
@@ -55,12 +55,7 @@ fn newer_migration_is_appended_and_names_its_predecessor() {
 #[test]
 fn migration_of_a_present_version_replaces_it() {
     let before = vec![migration(1, "a"), migration(3, "b"), migration(5, "c")];
-    let entries = merge(
-        before,
-        [migration(3, "new-b")].into_iter(),
-        &MigrationSet::default(),
-    )
-    .unwrap();
+    let entries = merge(before, [migration(3, "new-b")], &MigrationSet::default()).unwrap();
     assert_eq!(files(&entries), ["a", "new-b", "c"]);
     assert_eq!(follows(&entries), [None, Some(1), Some(3)]);
 }
@@ -70,7 +65,7 @@ fn migration_between_others_is_inserted_at_its_version() {
     let before = vec![migration(1, "a"), migration(5, "c"), translator(9, 10, "t")];
     let entries = merge(
         before,
-        [migration(7, "d"), migration(3, "b")].into_iter(),
+        [migration(7, "d"), migration(3, "b")],
         &MigrationSet::default(),
     )
     .unwrap();
@@ -83,7 +78,7 @@ fn migrations_of_an_add_on_follow_those_of_its_base_in_between() {
     let base = [1, 5, 8].into_iter().collect();
     let entries = merge(
         vec![migration(3, "b")],
-        [migration(9, "d"), migration(4, "c")].into_iter(),
+        [migration(9, "d"), migration(4, "c")],
         &base,
     )
     .unwrap();
@@ -94,12 +89,7 @@ fn migrations_of_an_add_on_follow_those_of_its_base_in_between() {
 #[test]
 fn migration_older_than_the_first_is_rejected() {
     let before = || vec![migration(3, "a"), migration(5, "c")];
-    let error = merge(
-        before(),
-        [migration(2, "b")].into_iter(),
-        &MigrationSet::default(),
-    )
-    .unwrap_err();
+    let error = merge(before(), [migration(2, "b")], &MigrationSet::default()).unwrap_err();
     assert_eq!((error.version, error.first), (2, 3));
     let base = [1].into_iter().collect();
     assert!(merge(before(), [migration(2, "b")].into_iter(), &base).is_ok());
@@ -145,6 +135,31 @@ fn translator_is_sorted_into_the_chain() {
         translator(10, 11, "new-ten"),
         translator(11, 12, "eleven"),
     ];
-    let entries = merge(before, built.into_iter(), &MigrationSet::default()).unwrap();
+    let entries = merge(before, built, &MigrationSet::default()).unwrap();
     assert_eq!(files(&entries), ["nine", "new-ten", "eleven"]);
+}
+
+#[test]
+fn two_modules_of_one_version_are_refused_unless_they_are_the_same() {
+    let one = migration(2, "2-one.wasm");
+    let other = CatalogEntry {
+        sha256: "other".to_owned(),
+        ..migration(2, "2-other.wasm")
+    };
+    let older = translator(9, 10, "0.9.wasm");
+    refuse_twins(&[one.clone(), older.clone(), one.clone()]).unwrap();
+    let refusal = refuse_twins(&[one, other]).unwrap_err().to_string();
+    assert!(
+        refusal.contains("2-other.wasm leads to version 2"),
+        "{refusal}"
+    );
+    let other = CatalogEntry {
+        sha256: "other".to_owned(),
+        ..older.clone()
+    };
+    let refusal = refuse_twins(&[older, other]).unwrap_err().to_string();
+    assert!(
+        refusal.contains("0.9.wasm serves API version 0.9"),
+        "{refusal}"
+    );
 }

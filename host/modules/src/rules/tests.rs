@@ -150,14 +150,21 @@ fn manifest_is_bounded_in_size() {
 }
 
 #[test]
-fn version_zero_is_rejected() {
-    assert_eq!(
-        check_migration(&Manifest {
-            version: 0,
+fn version_that_no_column_holds_is_rejected() {
+    let largest = i64::MAX as u64;
+    for version in [0, largest + 1, u64::MAX] {
+        let manifest = Manifest {
+            version,
             ..migration()
-        }),
-        Err(ManifestError::Version)
-    );
+        };
+        let error = Err(ManifestError::Version { version });
+        assert_eq!(check_migration(&manifest), error);
+    }
+    let manifest = Manifest {
+        version: largest,
+        ..migration()
+    };
+    assert_eq!(check_migration(&manifest), Ok(()));
 }
 
 #[test]

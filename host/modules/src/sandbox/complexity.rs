@@ -49,7 +49,7 @@ const BRANCHES_PER_TARGET: u64 = 4;
 
 /// Checks a component against the limits.
 pub(super) fn check(component: &[u8], limits: &CodeLimits) -> Result<(), ComplexityError> {
-    let mut totals = Totals::new(limits);
+    let mut totals = Totals::new(component, limits);
     for payload in Parser::new(0).parse_all(component) {
         totals.add(payload?)?;
     }
@@ -58,6 +58,7 @@ pub(super) fn check(component: &[u8], limits: &CodeLimits) -> Result<(), Complex
 
 /// The sums over all core modules of a component so far.
 struct Totals<'a> {
+    component: &'a [u8],
     limits: &'a CodeLimits,
     core_modules: u64,
     definition_bytes: u64,
@@ -69,8 +70,9 @@ struct Totals<'a> {
 }
 
 impl<'a> Totals<'a> {
-    fn new(limits: &'a CodeLimits) -> Self {
+    fn new(component: &'a [u8], limits: &'a CodeLimits) -> Self {
         Self {
+            component,
             limits,
             core_modules: 0,
             definition_bytes: 0,
@@ -119,6 +121,9 @@ impl<'a> Totals<'a> {
             }
             Payload::ComponentTypeSection(types) => {
                 self.add_definitions(types.range())?;
+                // The reader of types calls itself for each type in another one.
+                let nested = nested_types(&self.component[types.range()]);
+                at_most(nested, limits.nested_types, "nested types")?;
                 for definition in types {
                     if let ComponentType::Component(_) = definition? {
                         at_most(1, 0, "types of components")?;
@@ -189,6 +194,13 @@ fn branches(body: &FunctionBody<'_>, limits: &CodeLimits) -> Result<u64, Complex
         }
     }
     Ok(branches)
+}
+
+/// An upper bound of the types of instances and components in other such types: each is a
+/// declaration of a type (1), then its form (0x41 or 0x42).
+fn nested_types(section: &[u8]) -> u64 {
+    let is_nested = |bytes: &&[u8]| matches!(bytes, [1, 0x41 | 0x42]);
+    section.windows(2).filter(is_nested).count() as u64
 }
 
 fn at_most(found: u64, limit: u64, what: &'static str) -> Result<(), ComplexityError> {
