@@ -174,6 +174,17 @@ impl Reader {
     pub async fn wanted(&mut self, range: &Range) -> Result<Listed<DesiredInstances>, StoreError> {
         self.list(&PARTS, &Filter::everything(), range).await
     }
+
+    /// As [`Self::wanted`], of one process guid.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
+    pub async fn wanted_of(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<DesiredInstances>, StoreError> {
+        self.get(&PARTS, process_guid).await
+    }
 }
 
 impl Writer {

@@ -163,6 +163,22 @@ async fn rollback_brings_no_revoked_credentials_back(kind: Kind) {
     );
 }
 
+on_each_layout!(rollback_gives_no_credentials_to_a_public_image);
+async fn rollback_gives_no_credentials_to_a_public_image(kind: Kind) {
+    let server = running(kind, 1).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
+    start_new(&server, 0, "new-0").await;
+    until_done(&server).await;
+    assert_eq!(update(&server, with_password("secret")).await, None);
+    assert_eq!(roll_back(&server, "version-1").await, None);
+    let replaced = ["0/0 UNCLAIMED  version-1", "0/1 RUNNING new-0 version-2"];
+    until_rows(&server, &replaced).await;
+    start_new(&server, 0, "back-0").await;
+    until_done(&server).await;
+    assert_eq!(get(&server, "guid").await.image_password, b"");
+}
+
 // A client sends the definition as it was before the credentials of its image were changed.
 on_each_layout!(definition_with_earlier_credentials_is_rolled_back_to_and_keeps_the_later_ones);
 async fn definition_with_earlier_credentials_is_rolled_back_to_and_keeps_the_later_ones(

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use bbs_model::actual_lrp::{LrpKey, State};
-use bbs_model::convergence::{ConvergenceInput, Push, SlotAction, decide};
+use bbs_model::actual_lrp::{InstanceKey, LrpKey, State};
+use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction, decide};
 use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
 use bbs_work::causes::with_causes;
@@ -17,8 +17,8 @@ use crate::domain::{DomainError, Service};
 
 /// Calls of each kind to one cell. The next run finds the rest. Bounds the time of a run for a cell
 /// that does not answer.
-const MAX_CALLS: usize = 100;
-/// Calls to all cells, some 1 KB each.
+const MAX_CALLS: usize = 250;
+/// Calls of each kind to all cells, some 300 bytes each.
 const MAX_CALLS_IN_ALL: usize = 50_000;
 
 /// The retirement of a container.
@@ -29,9 +29,15 @@ pub(super) struct RetireCall {
     pub(super) state: Option<State>,
 }
 
+/// An update of a container that has missed changes of its desired LRP.
+pub(super) struct UpdateCall {
+    key: LrpKey,
+    instance: InstanceKey,
+}
+
 pub(super) enum CellCall {
     Retire(RetireCall),
-    Update(Push),
+    Update(UpdateCall),
 }
 
 /// A retirement that was made.
@@ -42,37 +48,54 @@ pub(super) struct RetiredContainer {
 
 #[derive(Default)]
 pub(super) struct CellCalls {
-    calls: Vec<CellCall>,
-    /// By cell.
-    counts: BTreeMap<Text, CallCounts>,
+    retirements: BoundedCalls<RetireCall>,
+    updates: BoundedCalls<UpdateCall>,
 }
 
-#[derive(Default)]
-struct CallCounts {
-    retirements: usize,
-    updates: usize,
+struct BoundedCalls<T> {
+    calls: Vec<T>,
+    /// By cell.
+    counts: BTreeMap<Text, usize>,
+}
+
+impl<T> Default for BoundedCalls<T> {
+    fn default() -> Self {
+        Self {
+            calls: Vec::new(),
+            counts: BTreeMap::new(),
+        }
+    }
+}
+
+impl<T> BoundedCalls<T> {
+    fn add(&mut self, cell_id: Text, call: T) {
+        let count = self.counts.entry(cell_id).or_default();
+        if *count < MAX_CALLS && self.calls.len() < MAX_CALLS_IN_ALL {
+            *count += 1;
+            self.calls.push(call);
+        }
+    }
 }
 
 impl CellCalls {
     pub(super) fn retire(&mut self, call: RetireCall) {
-        let counts = self.counts.entry(call.cell_id.clone()).or_default();
-        if counts.retirements < MAX_CALLS && self.calls.len() < MAX_CALLS_IN_ALL {
-            counts.retirements += 1;
-            self.calls.push(CellCall::Retire(call));
-        }
+        self.retirements.add(call.cell_id.clone(), call);
     }
 
+    /// Collects an update. That of the tags of a container comes after that of its routes.
     pub(super) fn update(&mut self, push: Push) {
-        let cell_id = push.instance.cell_id.clone();
-        let counts = self.counts.entry(cell_id).or_default();
-        if counts.updates < MAX_CALLS && self.calls.len() < MAX_CALLS_IN_ALL {
-            counts.updates += 1;
-            self.calls.push(CellCall::Update(push));
+        let Push { key, instance, .. } = push;
+        let last = self.updates.calls.last();
+        if last.is_none_or(|last| last.instance != instance) {
+            let cell_id = instance.cell_id.clone();
+            self.updates.add(cell_id, UpdateCall { key, instance });
         }
     }
 
-    pub(super) fn into_calls(self) -> Vec<CellCall> {
-        self.calls
+    /// The calls: updates first, which take less time.
+    pub(super) fn into_calls(self) -> impl Iterator<Item = CellCall> {
+        let updates = self.updates.calls.into_iter().map(CellCall::Update);
+        updates.chain(self.retirements.calls.into_iter().map(CellCall::Retire))
     }
 }
 
@@ -88,8 +111,11 @@ pub(super) async fn make(
             let outcome = retire_if_due(service, input, &call.key).await;
             Some(RetiredContainer { call, outcome })
         }
-        CellCall::Update(push) => {
-            update_container(service, cells, push).await;
+        CellCall::Update(call) => {
+            if let Err(fault) = update_container(service, input, cells, &call).await {
+                let process_guid = String::from_utf8_lossy(&call.key.process_guid);
+                tracing::info!(%process_guid, call.key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
+            }
             None
         }
     }
@@ -128,36 +154,44 @@ async fn is_due(
     Ok(actions.contains(&SlotAction::Retire))
 }
 
-/// Sends a container the routes or tags that an earlier update failed to send.
-async fn update_container(service: &Service, cells: &BTreeMap<Text, CellPresence>, push: Push) {
-    let Push {
-        key,
-        instance,
-        internal_routes,
-        metric_tags,
-    } = push;
+/// Sends a container the routes or tags that it lacks as of now: calls to other cells may have
+/// taken minutes.
+async fn update_container(
+    service: &Service,
+    input: &ConvergenceInput<'_>,
+    cells: &BTreeMap<Text, CellPresence>,
+    UpdateCall { key, instance }: &UpdateCall,
+) -> Result<(), DomainError> {
     let Some(cell) = cells.get(&instance.cell_id) else {
-        return;
+        return Ok(());
     };
-    let update = InstanceUpdate {
-        internal_routes,
-        metric_tags,
+    let mut reader = service.store().look().await?;
+    let wanted = reader.wanted_of(&key.process_guid).await?;
+    let slot = reader.slot(&key.process_guid, key.index).await?.slot;
+    drop(reader);
+    let now = ProcessRecords {
+        wanted,
+        slots: BTreeMap::from([(key.index, Box::new(slot))]),
     };
-    if let Err(fault) = service
-        .clients()
-        .reps
-        .update(cell, &key, &instance, &update, &TraceId::NONE)
-        .await
-    {
-        let process_guid = String::from_utf8_lossy(&key.process_guid);
-        tracing::info!(%process_guid, key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
+    for push in now.pushes(input) {
+        if push.instance != *instance {
+            continue;
+        }
+        let update = InstanceUpdate {
+            internal_routes: push.internal_routes,
+            metric_tags: push.metric_tags,
+        };
+        service
+            .clients()
+            .reps
+            .update(cell, key, instance, &update, &TraceId::NONE)
+            .await?;
     }
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
-    use bbs_model::actual_lrp::InstanceKey;
-
     use super::*;
 
     #[test]
@@ -172,15 +206,17 @@ mod tests {
             calls.retire(retirement("cell"));
         }
         calls.retire(retirement("other"));
-        calls.update(Push {
-            key: LrpKey::default(),
-            instance: InstanceKey {
-                cell_id: "cell".into(),
-                ..InstanceKey::default()
-            },
-            internal_routes: None,
-            metric_tags: None,
-        });
-        assert_eq!(calls.into_calls().len(), MAX_CALLS + 2);
+        for (guid, routes) in [("a", true), ("a", false), ("b", true)] {
+            calls.update(Push {
+                key: LrpKey::default(),
+                instance: InstanceKey {
+                    instance_guid: guid.into(),
+                    cell_id: "cell".into(),
+                },
+                internal_routes: routes.then(Vec::new),
+                metric_tags: None,
+            });
+        }
+        assert_eq!(calls.into_calls().count(), MAX_CALLS + 1 + 2);
     }
 }

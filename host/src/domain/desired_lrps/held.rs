@@ -23,8 +23,8 @@ pub(in crate::domain) async fn held(service: &Service) -> Result<BTreeSet<Key>, 
         .await?)
 }
 
-/// Whether the instances of a process guid go on without a desired LRP. Reads the quarantine only if
-/// it may have this key.
+/// Whether the instances of a process guid go on without a desired LRP. Reads the quarantine only
+/// if it may have this key.
 pub(in crate::domain) async fn is_held(
     writer: &mut Writer,
     process_guid: &[u8],

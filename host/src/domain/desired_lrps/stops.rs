@@ -1,9 +1,9 @@
-//! Stops of containers that are no longer desired: their cells are asked after the call is
+//! Stops of containers that are no longer desired: their cells are called after the call is
 //! answered. Bounds the number of containers that wait.
 //!
 //! One task per cell works through its queue, so that a cell is looked up once for many containers,
-//! and a slow cell delays only its own. The requests to all cells are bounded, too: the containers
-//! of a large desired LRP are on most cells.
+//! and a slow cell holds at most [`REQUESTS`] of the requests to all cells. Those are bounded, too:
+//! the containers of a large desired LRP are on most cells.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -128,7 +128,7 @@ impl Stops {
     }
 
     /// Waits until there are fewer than [`ALL_REQUESTS`]; the permit is held over the request. The
-    /// permits are given in the order of the calls, so that a slow cell does not keep them.
+    /// permits are given in the order of the calls, so that each cell has its turn.
     async fn permit(&self) -> SemaphorePermit<'_> {
         let permit = self.permits.acquire().await;
         permit.expect("the semaphore is never closed")

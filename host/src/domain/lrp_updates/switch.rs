@@ -242,6 +242,9 @@ pub(in crate::domain) async fn put_credentials(
 ) -> Result<(), DomainError> {
     let process_guid = &before.scheduling.process_guid;
     let run_info_before = &before.run_info;
+    // Without, they were not revoked: an archived image may be public.
+    let had_credentials =
+        !run_info_before.image_username.is_empty() || !run_info_before.image_password.is_empty();
     for age in writer.definition_ages(process_guid).await? {
         let stored = match writer.definition(process_guid, &age.id).await {
             Err(StoreError::Unreadable { .. }) => None,
@@ -255,7 +258,8 @@ pub(in crate::domain) async fn put_credentials(
             continue;
         };
         let run_info = &definition.run_info;
-        let is_as_before = run_info.image_username == run_info_before.image_username
+        let is_as_before = had_credentials
+            && run_info.image_username == run_info_before.image_username
             && run_info.image_password == run_info_before.image_password;
         if last_active_ns.is_none() || is_as_before {
             definition.run_info = with_image_credentials(run_info, credentials);

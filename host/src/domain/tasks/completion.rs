@@ -121,7 +121,8 @@ impl Completions {
 async fn work(service: Service) {
     while let Some(guid) = service.completions().take() {
         match call_back(&service, &guid).await {
-            Ok(Delivery::Ended) => {}
+            // Or it was resolved or deleted while it waited.
+            Ok(Delivery::Ended) | Err(DomainError::NotFound | DomainError::Task(_)) => {}
             Ok(Delivery::Unanswered) => service
                 .completions()
                 .note_failed(&guid, &format_args!("no answer to {ATTEMPTS} posts")),
