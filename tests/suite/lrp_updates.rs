@@ -32,6 +32,7 @@ use crate::api::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, sor
 use crate::api::{lrp, tag};
 use crate::harness::database::Kind;
 use crate::harness::modules::translators;
+use crate::harness::neighbours::Neighbours;
 use crate::harness::server::{Options, Server};
 use crate::harness::{PATIENCE, pause, until};
 
@@ -43,6 +44,19 @@ const ROLLBACK: &str = "/v1.2/desired_lrp/rollback";
 /// `old-0`, `old-1` and so on.
 async fn running(kind: Kind, instances: i32) -> Server {
     running_with(Options::on(kind), instances).await
+}
+
+/// An update whose first container waits for its successor. The cell of that container is present.
+async fn replacing(kind: Kind, neighbours: &Neighbours) -> Server {
+    neighbours.add_cell("cell-old-0");
+    let options = Options {
+        clients: neighbours.clients(),
+        ..Options::on(kind)
+    };
+    let server = running_with(options, 1).await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &REPLACED).await;
+    server
 }
 
 async fn running_with(options: Options, instances: i32) -> Server {

@@ -82,7 +82,7 @@ pub(super) struct RunPermits {
     /// translated calls may have, since a run keeps one for its page.
     runs: SharedPermits,
     large: SharedPermits,
-    /// Those of the store. The runs of the translators before a reload take them, too.
+    /// Permits of the store, which the runs of the translators before a reload take, too.
     readers: Arc<Semaphore>,
 }
 

@@ -115,7 +115,7 @@ impl UpdateHints {
     /// with `find`, unless convergence was first.
     ///
     /// # Errors
-    /// Those of `find`.
+    /// Errors of `find`.
     pub(super) async fn recover<F>(&self, find: impl FnOnce() -> F) -> Result<(), DomainError>
     where
         F: Future<Output = Result<(), DomainError>>,

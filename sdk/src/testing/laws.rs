@@ -469,7 +469,7 @@ struct Refusals {
     direction: Direction,
     /// The tables whose rows it receives.
     tables: BTreeSet<String>,
-    /// Of units that have rows.
+    /// The first refusal of a unit that has rows.
     first: Option<(Refused, UnitData)>,
     accepts_rows: bool,
 }

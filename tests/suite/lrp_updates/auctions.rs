@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::harness::database::on_each_database;
-use crate::harness::neighbours::Neighbours;
 
 /// Waits for the next auctions; each with its indices and memory.
 async fn auctions(neighbours: &Neighbours) -> Vec<(Value, Value)> {

@@ -5,7 +5,6 @@ use bbs::testing::domain::convergence;
 use super::*;
 use crate::api::actual_lrps::{REMOVE, instance, key, published, remove, subscribe};
 use crate::harness::layouts::on_each_layout;
-use crate::harness::neighbours::Neighbours;
 
 on_each_layout!(old_container_runs_until_the_new_one_is_routable);
 async fn old_container_runs_until_the_new_one_is_routable(kind: Kind) {
@@ -337,15 +336,8 @@ async fn container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell
 on_each_layout!(container_whose_successor_was_removed_first_is_removed_by_its_cell);
 async fn container_whose_successor_was_removed_first_is_removed_by_its_cell(kind: Kind) {
     let neighbours = Neighbours::start();
-    // Otherwise, the host removes the row.
-    neighbours.add_cell("cell-old-0");
-    let options = Options {
-        clients: neighbours.clients(),
-        ..Options::on(kind)
-    };
-    let server = running_with(options, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    // Without its cell, the host removes the row.
+    let server = replacing(kind, &neighbours).await;
     start_new_unroutable(&server, 0, "new-0").await;
     let none = proto::DesiredLrpUpdate {
         instances: Some(0),

@@ -6,7 +6,6 @@ use serde_json::{Value, json};
 use super::*;
 use crate::api::routes;
 use crate::harness::database::on_each_database;
-use crate::harness::neighbours::Neighbours;
 
 /// Waits for the next requests to cells; each with its body.
 async fn pushed(neighbours: &Neighbours) -> Vec<(String, Value)> {
@@ -20,14 +19,7 @@ on_each_database!(new_internal_routes_are_sent_to_a_container_that_is_being_repl
 /// It receives traffic until its successor does. The tags are those of the new definition.
 async fn new_internal_routes_are_sent_to_a_container_that_is_being_replaced(kind: Kind) {
     let neighbours = Neighbours::start();
-    neighbours.add_cell("cell-old-0");
-    let options = Options {
-        clients: neighbours.clients(),
-        ..Options::on(kind)
-    };
-    let server = running_with(options, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = replacing(kind, &neighbours).await;
     let changed = proto::DesiredLrpUpdate {
         routes: Some(routes(&[(
             "internal-router",

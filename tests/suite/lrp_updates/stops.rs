@@ -8,7 +8,7 @@ use bbs_proto::models::actual_lrp::Presence;
 use super::*;
 use crate::api::actual_lrps::{REMOVE, published, remove, subscribe};
 use crate::harness::database::on_each_database;
-use crate::harness::neighbours::{Neighbours, StubReply};
+use crate::harness::neighbours::StubReply;
 
 /// Waits for the next requests to cells; each with its container.
 async fn stopped(neighbours: &Neighbours) -> Vec<String> {
@@ -127,14 +127,7 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
 /// A server with an LRP of one instance, whose container `old-0` was to stop because `new-0` has
 /// replaced it. Its cell has not removed it yet.
 async fn stopping(kind: Kind, neighbours: &Neighbours) -> Server {
-    neighbours.add_cell("cell-old-0");
-    let options = Options {
-        clients: neighbours.clients(),
-        ..Options::on(kind)
-    };
-    let server = running_with(options, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = replacing(kind, neighbours).await;
     start_new(&server, 0, "new-0").await;
     assert_eq!(stopped(neighbours).await, ["old-0"]);
     settle(&server).await;
@@ -181,14 +174,7 @@ on_each_database!(container_that_was_asked_to_stop_does_not_take_over_again);
 /// cell. The last report of the replaced container is late.
 async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
     let neighbours = Neighbours::start();
-    neighbours.add_cell("cell-old-0");
-    let options = Options {
-        clients: neighbours.clients(),
-        ..Options::on(kind)
-    };
-    let server = running_with(options, 1).await;
-    update_to(&server, "version-2").await;
-    until_rows(&server, &REPLACED).await;
+    let server = replacing(kind, &neighbours).await;
     start_new(&server, 0, "new-0").await;
     assert_eq!(stopped(&neighbours).await, ["old-0"]);
     let proto::StartActualLrpRequest {

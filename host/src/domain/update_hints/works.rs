@@ -21,7 +21,7 @@ pub(super) struct UpdateWorks {
     /// The number of those whose instances in flight are not counted yet. They may have all places,
     /// so none is given.
     uncounted: usize,
-    /// Those that wait for places, by their tickets: in the order in which they came.
+    /// Process guids that wait for places, by their tickets: in the order in which they came.
     waiting: BTreeMap<u64, Text>,
     next_ticket: u64,
 }

@@ -258,15 +258,13 @@ mod tests {
         )
     }
 
-    #[test]
-    fn value_whose_key_is_back_is_sealed_with_the_active_key() {
-        let old = Keyring::new([("old", "one passphrase")], "old").unwrap();
-        let new = Keyring::new([("new", "another")], "new").unwrap();
-        let both = Keyring::new([("old", "one passphrase"), ("new", "another")], "new").unwrap();
-        let sealed = old.seal(Sealing::Sealed, b"first");
-        let columns = [values("secret", &[Value::Text(&sealed)])];
+    /// A unit with rows in one table, and its layout.
+    fn unit_of<const N: usize>(
+        rows: u32,
+        columns: [(String, BatchColumn); N],
+    ) -> (UnitBatch, Layout) {
         let rows = TableRows {
-            unit_offsets: vec![0, 1],
+            unit_offsets: vec![0, rows],
             columns: columns.into(),
         };
         let layout = Layout {
@@ -276,6 +274,17 @@ mod tests {
             units: vec![UnitKey::text("u")],
             tables: [("things".to_owned(), rows)].into(),
         };
+        (unit, layout)
+    }
+
+    #[test]
+    fn value_whose_key_is_back_is_sealed_with_the_active_key() {
+        let old = Keyring::new([("old", "one passphrase")], "old").unwrap();
+        let new = Keyring::new([("new", "another")], "new").unwrap();
+        let both = Keyring::new([("old", "one passphrase"), ("new", "another")], "new").unwrap();
+        let sealed = old.seal(Sealing::Sealed, b"first");
+        let columns = [values("secret", &[Value::Text(&sealed)])];
+        let (unit, layout) = unit_of(1, columns);
         let bytes = encode(&unit, &layout, &new);
         let again = decode(&bytes, UnitKey::text("u"), &layout, &both).unwrap();
         let secret = &again.tables["things"].columns["secret"];
@@ -315,17 +324,7 @@ mod tests {
                 ],
             ),
         ];
-        let rows = TableRows {
-            unit_offsets: vec![0, 3],
-            columns: columns.into(),
-        };
-        let layout = Layout {
-            tables: [("things".to_owned(), table())].into(),
-        };
-        let unit = UnitBatch {
-            units: vec![UnitKey::text("u")],
-            tables: [("things".to_owned(), rows)].into(),
-        };
+        let (unit, layout) = unit_of(3, columns);
         let bytes = encode(&unit, &layout, &new);
         let decode =
             |bytes: &[u8], layout: &Layout| super::decode(bytes, UnitKey::text("u"), layout, &new);
