@@ -213,12 +213,16 @@ impl<D: Driver> Opener<D> {
             let remaining = self.connect_timeout.saturating_sub(began.elapsed());
             let limit = self.longest().min(remaining);
             if let Ok(connected) = timeout(limit, &mut connecting).await {
+                if connected.as_ref().is_err_and(is_unreachable) {
+                    self.outage.given_up();
+                }
                 return connected;
             }
             // Where other sessions are answered, the server is there, and slow to begin one.
             if !self.outage.has_answered_within(self.longest()) {
-                let error = self.unreachable();
+                let error = self.no_session();
                 self.outage.note(&error);
+                self.outage.given_up();
                 return Err(error);
             }
             if began.elapsed() >= self.connect_timeout {
@@ -240,8 +244,13 @@ impl<D: Driver> Opener<D> {
         connected
     }
 
-    /// The error of a caller that got no session in time.
+    /// The error of a caller that gets no session in time.
     pub(super) fn unreachable(&self) -> SqlError {
+        self.outage.given_up();
+        self.no_session()
+    }
+
+    fn no_session(&self) -> SqlError {
         let reason = self.outage.reason();
         timed_out(
             reason.unwrap_or_else(|| {

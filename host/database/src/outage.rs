@@ -44,6 +44,8 @@ struct ConnectFailures {
     is_silent: bool,
     first: Instant,
     last: Instant,
+    /// The callers that got no session.
+    given_up: u64,
 }
 
 impl ConnectFailures {
@@ -87,6 +89,7 @@ impl Outage {
             .filter(|_| !is_full(error))
             .and_then(ConnectFailures::begun);
         let first = begun.unwrap_or(now);
+        let given_up = failures.as_ref().map_or(0, |failures| failures.given_up);
         let is_silent = matches!(error, SqlError::Io(io) if io.kind() == io::ErrorKind::TimedOut);
         let is_new = failures
             .replace(ConnectFailures {
@@ -94,11 +97,19 @@ impl Outage {
                 is_silent,
                 first,
                 last: now,
+                given_up,
             })
             .is_none();
         drop(failures);
         if is_new {
             tracing::warn!(name: "database.unreachable", %reason, "the database cannot be reached; trying again");
+        }
+    }
+
+    /// To be called when a caller gets no session, because the server is away.
+    pub(super) fn given_up(&self) {
+        if let Some(failures) = &mut *self.failures.lock() {
+            failures.given_up += 1;
         }
     }
 
@@ -114,8 +125,8 @@ impl Outage {
     }
 
     pub(super) fn end(&self) {
-        if self.failures.lock().take().is_some() {
-            tracing::info!(name: "database.reached", "the database can be reached again");
+        if let Some(ConnectFailures { given_up, .. }) = self.failures.lock().take() {
+            tracing::info!(name: "database.reached", given_up, "the database can be reached again");
         }
     }
 }
@@ -144,6 +155,7 @@ mod tests {
             is_silent: true,
             first: ago(first),
             last: ago(last),
+            given_up: 0,
         };
         Outage {
             failures: Mutex::new(Some(failures)),
@@ -186,6 +198,9 @@ mod tests {
             Some(Duration::ZERO),
             "a server that refuses answers at once"
         );
+        outage.given_up();
+        outage.note(&SqlError::Io(io::ErrorKind::ConnectionRefused.into()));
+        assert_eq!(outage.failures.lock().as_ref().unwrap().given_up, 1);
         outage.end();
         assert_eq!(
             (outage.patience(LONGEST), outage.reason()),
