@@ -32,6 +32,8 @@ const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
 
 pub struct Cluster {
     nodes: Vec<Engine>,
+    /// In front of each node: it answers as one of a Percona XtraDB Cluster.
+    proxies: Vec<Proxy>,
     /// The argument with the addresses of all nodes.
     join: String,
 }
@@ -76,28 +78,37 @@ impl Cluster {
                 &join
             }
         };
-        let nodes = ports
+        let nodes: Vec<_> = ports
             .iter()
             .enumerate()
             .map(|(node, ports)| start_node(ports, node, address(node)))
             .collect();
-        let cluster = Self { nodes, join };
+        let proxies = nodes
+            .iter()
+            .map(|node| Proxy::rewriting(vec![node.address()], AS_PERCONA))
+            .collect();
+        let cluster = Self {
+            nodes,
+            proxies,
+            join,
+        };
         cluster.wait_for_size(NODES);
         cluster
     }
 
+    /// A node, which answers as one of a Percona XtraDB Cluster.
     pub fn node(&self, node: usize) -> SocketAddr {
+        self.proxies[node].address()
+    }
+
+    /// A node, which answers as MariaDB.
+    pub fn mariadb_node(&self, node: usize) -> SocketAddr {
         self.nodes[node].address()
     }
 
     /// A load balancer: connections go to the nodes in turn, skipping those that refuse.
     pub fn balancer(&self) -> Proxy {
         Proxy::rewriting(self.nodes.iter().map(Engine::address).collect(), AS_PERCONA)
-    }
-
-    /// One node, which answers as one of a Percona XtraDB Cluster.
-    pub fn percona_node(&self, node: usize) -> Proxy {
-        Proxy::rewriting(vec![self.node(node)], AS_PERCONA)
     }
 
     /// Creates an empty database.

@@ -1,5 +1,5 @@
 //! A host on a Galera cluster: connections are distributed over the nodes, and nodes crash and
-//! rejoin.
+//! rejoin. The servers are MariaDB's, and answer as Percona's where not said otherwise.
 
 use std::sync::Arc;
 
@@ -51,9 +51,8 @@ async fn at_newest(cluster: &Cluster) -> TestDatabase {
 async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let [one, other] = [0, 1].map(|node| cluster.percona_node(node));
-    let one = database.through(one.address()).open().await;
-    let other = database.through(other.address()).open().await;
+    let one = database.through(cluster.mariadb_node(0)).open().await;
+    let other = database.through(cluster.node(1)).open().await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
     let mut open = Vec::new();
@@ -144,12 +143,7 @@ async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
     let cluster = Cluster::start();
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
-    let through_percona = cluster.percona_node(0);
-    let stored = Stored::open(
-        &database.through(through_percona.address()),
-        fixture::migrations(),
-    )
-    .await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
     let down_without_residue = async || {
         stored.down(BEFORE_ZONE).await.unwrap();
         // Otherwise the table is copied, to give the values back.
