@@ -47,4 +47,5 @@ pub struct Task {
 pub struct TaskFilter {
     pub domain: Text,
     pub cell_id: Text,
+    pub guids: Vec<Text>,
 }

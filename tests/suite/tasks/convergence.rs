@@ -109,22 +109,31 @@ async fn running_task_is_kept_when_the_cells_are_unknown(kind: Kind) {
 }
 
 on_each_database!(convergence_leaves_an_unreadable_task_unchanged);
+/// Goal: a task that needs an auction, or fails, is noted, so that the next run can move it into
+/// quarantine. The definition of a task that a cell runs is not read.
 async fn convergence_leaves_an_unreadable_task_unchanged(kind: Kind) {
     let server = Server::empty(kind).await;
-    desire(&server, "damaged").await.unwrap();
-    desire(&server, "sound").await.unwrap();
+    for guid in ["damaged", "running", "sound"] {
+        desire(&server, guid).await.unwrap();
+    }
+    start(&server, "running", "cell").await.unwrap();
     server
-        .sql("UPDATE tasks SET task_definition = '02damaged' WHERE guid = 'damaged'")
+        .sql("UPDATE tasks SET task_definition = '02damaged' WHERE guid <> 'sound'")
         .await;
-    server.clock.set(NOW_NS + 1801 * SECOND_NS);
-    convergence::run(&server.service).await.unwrap();
+    for age_s in [0, 1801] {
+        server.clock.set(NOW_NS + age_s * SECOND_NS);
+        convergence::run(&server.service).await.unwrap();
+        let noted = server.store.take_unreadable().into_iter();
+        let guids: Vec<_> = noted.map(|(_, guid)| guid).collect();
+        assert_eq!(guids, [b"damaged".to_vec()]);
+    }
     assert_eq!(
         get(&server, "sound").await.unwrap().state(),
         State::Completed
     );
     let found = server
-        .texts("SELECT task_definition FROM tasks WHERE guid = 'damaged'")
+        .texts("SELECT task_definition FROM tasks WHERE guid <> 'sound'")
         .await;
-    assert_eq!(found, ["02damaged"]);
+    assert_eq!(found, ["02damaged", "02damaged"]);
     assert!(server.store.left_out() > 0);
 }

@@ -8,7 +8,12 @@ use crate::domain::tasks;
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let proto::TasksRequest { domain, cell_id } = call.decode()?;
-    let tasks = tasks::list(page, &TaskFilter { domain, cell_id }).await?;
+    let filter = TaskFilter {
+        domain,
+        cell_id,
+        ..TaskFilter::default()
+    };
+    let tasks = tasks::list(page, &filter).await?;
     Ok(proto::TasksResponse {
         error: None,
         tasks: tasks.into_iter().map(wire::task_to).collect(),

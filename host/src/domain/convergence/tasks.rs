@@ -1,4 +1,5 @@
-//! Convergence of tasks, page by page.
+//! Convergence of tasks, page by page. Decides by states and times; reads the definitions of the
+//! tasks that need an auction or a callback, and the whole record of a task to change it.
 
 use std::time::Duration;
 
@@ -6,6 +7,7 @@ use bbs_model::Text;
 use bbs_model::cell::CellSet;
 use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
 use bbs_work::causes::with_causes;
+use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 
 use crate::clients::auctioneer::TaskStart;
@@ -30,6 +32,7 @@ pub(super) async fn run(service: &Service, cells: &CellSet) -> Result<TaskCounts
     let ConvergedTasks {
         mut counts,
         waiting,
+        ..
     } = tasks;
     counts.kicked += waiting.len() as u64;
     // Also after an error, as of LRPs: every page is due for an auction.
@@ -48,6 +51,8 @@ struct ConvergedTasks {
     counts: TaskCounts,
     /// The tasks to auction.
     waiting: Vec<TaskStart>,
+    /// The number of actions that failed.
+    failed: u64,
 }
 
 impl ConvergedTasks {
@@ -61,24 +66,20 @@ impl ConvergedTasks {
         let mut after = None;
         loop {
             let mut page = Page::begin(service.store(), after, PAGE_TASKS).await?;
-            let found = tasks::list(&mut page, &TaskFilter::default()).await?;
+            let range = page.range();
+            let listed = page.reader().task_parts(&range).await?;
+            let found = page.records(listed, |task| &task.guid);
             after = page.next();
-            // A writer that begins while this task reads would wait for a switch of the store, which
-            // waits for the reader.
-            drop(page);
             let input = &input.at(service.store().now_ns());
-            let due = self.sorted(service, found, input);
-            let acted = stream::iter(due).map(|task| act(service, input, task));
+            let due = self.due(found, input);
+            self.read_definitions(service, page, &due).await?;
+            let acted = stream::iter(due).map(|task| async move {
+                let acted = act(service, input, &task).await;
+                (task, acted)
+            });
             let acted: Vec<_> = acted.buffer_unordered(workers).collect().await;
-            for task in acted {
-                match task {
-                    ActedTask::Unchanged(state) => count(&mut self.counts, state),
-                    ActedTask::Deleted => self.counts.pruned += 1,
-                    ActedTask::Completed => {
-                        self.counts.kicked += 1;
-                        count(&mut self.counts, TaskState::Completed);
-                    }
-                }
+            for (task, acted) in acted {
+                self.count_acted(&task, acted);
             }
             if after.is_none() {
                 return Ok(());
@@ -86,28 +87,13 @@ impl ConvergedTasks {
         }
     }
 
-    /// Counts the tasks of a page whose records stay as they are, and returns the others.
-    fn sorted(
-        &mut self,
-        service: &Service,
-        found: Vec<Task>,
-        input: &TaskConvergence<'_>,
-    ) -> Vec<DueTask> {
+    /// Counts the tasks of a page for which nothing is due, and returns the others.
+    fn due(&mut self, found: Vec<Task>, input: &TaskConvergence<'_>) -> Vec<DueTask> {
         let mut due = Vec::new();
         for task in found {
             let state = task.state();
             match input.decide(&task) {
                 None => count(&mut self.counts, state),
-                Some(TaskAction::Auction) => {
-                    count(&mut self.counts, state);
-                    self.waiting.push(TaskStart::of(&task));
-                }
-                // The callback reads the task again, in a transaction of its own.
-                Some(TaskAction::Callback) => {
-                    count(&mut self.counts, state);
-                    self.counts.kicked += 1;
-                    submit(service, Some(task));
-                }
                 Some(action) => due.push(DueTask {
                     guid: task.guid,
                     state,
@@ -116,6 +102,70 @@ impl ConvergedTasks {
             }
         }
         due
+    }
+
+    /// Reads the definitions that due auctions and callbacks need; collects the auctions, and queues
+    /// the callbacks. Ends the page's transaction: a writer that begins while this task reads would
+    /// wait for a switch of the store, which waits for the reader.
+    async fn read_definitions(
+        &mut self,
+        service: &Service,
+        page: Page,
+        due: &[DueTask],
+    ) -> Result<(), DomainError> {
+        let defined = due
+            .iter()
+            .filter(|task| matches!(task.action, TaskAction::Auction | TaskAction::Callback));
+        let filter = TaskFilter {
+            guids: defined.map(|task| task.guid.clone()).collect(),
+            ..TaskFilter::default()
+        };
+        if filter.guids.is_empty() {
+            return Ok(());
+        }
+        let mut reader = page.into_reader();
+        let mut after = None;
+        loop {
+            let mut page = Page::of(reader, after, PAGE_TASKS);
+            for task in tasks::list(&mut page, &filter).await? {
+                if task.state() == TaskState::Pending {
+                    self.waiting.push(TaskStart::of(&task));
+                } else {
+                    self.counts.kicked += 1;
+                    // The callback reads the task again, in a transaction of its own.
+                    submit(service, Some(task));
+                }
+            }
+            after = page.next();
+            if after.is_none() {
+                return Ok(());
+            }
+            reader = page.into_reader();
+        }
+    }
+
+    /// Counts a task after its action. A failure is only logged.
+    fn count_acted(&mut self, task: &DueTask, acted: Result<ActedTask, DomainError>) {
+        let state = match acted {
+            Ok(ActedTask::Unchanged) => task.state,
+            Ok(ActedTask::Completed) => {
+                self.counts.kicked += 1;
+                TaskState::Completed
+            }
+            Ok(ActedTask::Deleted) => {
+                self.counts.pruned += 1;
+                return;
+            }
+            Err(fault) => {
+                self.failed += 1;
+                if is_sampled(self.failed) {
+                    let guid = String::from_utf8_lossy(&task.guid);
+                    tracing::warn!(task = %guid, failed = self.failed, reason = %with_causes(&fault), "a task was not converged; the next run retries it; only a sample of these is logged");
+                }
+                task.state
+            }
+        };
+        count(&mut self.counts, state);
     }
 }
 
@@ -126,10 +176,10 @@ struct DueTask {
     action: TaskAction,
 }
 
-/// A due task after the run. A callback that its end submits goes on in the background.
+/// The effect of an action. A callback that the end of a task submits goes on in the background.
 enum ActedTask {
-    /// The action failed or is no longer due.
-    Unchanged(TaskState),
+    /// The action changes no record, or is no longer due.
+    Unchanged,
     Completed,
     Deleted,
 }
@@ -146,31 +196,28 @@ fn count(counts: &mut TaskCounts, state: TaskState) {
 }
 
 /// Applies a decision to a task if it is still due.
-async fn act(service: &Service, input: &TaskConvergence<'_>, task: DueTask) -> ActedTask {
-    let DueTask {
-        guid,
-        state,
-        action,
-    } = task;
+async fn act(
+    service: &Service,
+    input: &TaskConvergence<'_>,
+    task: &DueTask,
+) -> Result<ActedTask, DomainError> {
+    let action = task.action;
     let done = match action {
-        TaskAction::Auction | TaskAction::Callback => return ActedTask::Unchanged(state),
+        TaskAction::Auction | TaskAction::Callback => return Ok(ActedTask::Unchanged),
         TaskAction::Forget => {
             let is_due = |task: &Task| Ok(input.decide(task) == Some(action));
-            delete_if(service, &guid, is_due).await
+            delete_if(service, &task.guid, is_due).await
         }
         TaskAction::Expire | TaskAction::Abandon | TaskAction::RetryCallback => {
-            advance(service, input, &guid, action).await
+            advance(service, input, &task.guid, action).await
         }
     };
     match done {
-        Ok(true) if action == TaskAction::Forget => ActedTask::Deleted,
-        Ok(true) => ActedTask::Completed,
+        Ok(true) if action == TaskAction::Forget => Ok(ActedTask::Deleted),
+        Ok(true) => Ok(ActedTask::Completed),
         // The task has changed or gone since the page was read.
-        Ok(false) | Err(DomainError::NotFound) => ActedTask::Unchanged(state),
-        Err(fault) => {
-            tracing::warn!(task = %String::from_utf8_lossy(&guid), reason = %with_causes(&fault), "a task was not converged; the next run retries it");
-            ActedTask::Unchanged(state)
-        }
+        Ok(false) | Err(DomainError::NotFound) => Ok(ActedTask::Unchanged),
+        Err(fault) => Err(fault),
     }
 }
 
