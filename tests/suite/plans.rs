@@ -61,6 +61,11 @@ impl Executed {
             })
     }
 
+    /// Whether the rows were found by an index.
+    fn is_by_key(&self) -> bool {
+        self.examined <= 2 * self.returned + BESIDE
+    }
+
     /// Whether a condition on columns with few values leaves rows out, so that all have to be
     /// examined once.
     fn is_filtered(&self) -> bool {
@@ -393,10 +398,7 @@ fn assert_examines_what_it_returns(executed: &[Executed], state: &str) {
             *sum = (sum.0 + one.examined, sum.1 + 1);
             continue;
         }
-        assert!(
-            one.examined <= 2 * one.returned + BESIDE,
-            "{state}: {one:#?}"
-        );
+        assert!(one.is_by_key(), "{state}: {one:#?}");
     }
     assert!(counted > 100, "{state}: {counted} statements");
     // A filtered list examines each row once, in pages or at once.
@@ -454,5 +456,49 @@ async fn no_list_and_no_look_up_examines_more_than_it_returns(kind: Kind) {
     log.next();
     make(&host, &calls).await;
     assert_examines_what_it_returns(&log.next(), "emptied, analysed and filled again");
+    assert!(host.terminate().success());
+}
+
+on_each_server!(convergence_reads_the_definitions_of_tasks_that_wait_for_an_auction_alone);
+/// Method: three tasks of several pages wait, and cells run the others.
+async fn convergence_reads_the_definitions_of_tasks_that_wait_for_an_auction_alone(kind: Kind) {
+    let engine = kind.own_engine_with(logging(kind));
+    let database = TestDatabase::on(kind, engine.address());
+    let installation = Installation::on(database.clone(), &modules::modules())
+        .set("converge_repeat_interval", "500ms");
+    with_spare_rows(&database, &installation).await;
+    let opened = database.open().await;
+    execute(&opened, "INSERT INTO tasks SELECT * FROM spare_tasks").await;
+    execute(&opened, "UPDATE tasks SET state = 2").await;
+    let three = "SELECT guid FROM (SELECT guid FROM spare_tasks ORDER BY guid LIMIT 3) AS three";
+    let never = i64::MAX;
+    let wait = format!("UPDATE tasks SET state = 1, created_at = {never} WHERE guid IN ({three})");
+    execute(&opened, &wait).await;
+    opened.close().await;
+    let mut host = installation.serve();
+    let mut log = StatementLog {
+        kind,
+        engine: &engine,
+        read: 0,
+    };
+    log.next();
+    // A line is of the beginning of a run: between the two there is a whole one.
+    for _ in 0..2 {
+        host.wait_for_new_line(|line| line.contains("converging tasks"));
+    }
+    let is_of_convergence =
+        |one: &Executed| one.is_counted() && one.statement.contains("first_completed_at");
+    let executed = log.next().into_iter().filter(is_of_convergence);
+    let (whole, parts): (Vec<_>, Vec<_>) =
+        executed.partition(|one| one.statement.contains("task_definition"));
+    assert!(parts.len() > 3, "several pages: {parts:#?}");
+    for one in parts {
+        assert!(!one.statement.contains("result"), "{one:#?}");
+        assert!(one.is_by_key(), "{one:#?}");
+    }
+    assert!(!whole.is_empty(), "they are auctioned");
+    for one in whole {
+        assert!(one.returned == 3 && one.is_by_key(), "{one:#?}");
+    }
     assert!(host.terminate().success());
 }
