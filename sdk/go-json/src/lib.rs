@@ -12,7 +12,8 @@
 //! - Arrays and objects nest at most 10,000 deep.
 //!
 //! The order of keys, and which of two equal keys counts, is up to the caller, as is the mapping to
-//! types.
+//! types. Go decodes members in the order of the text, each into the field that [`names_field`] finds,
+//! so that the last of several spellings counts.
 //!
 //! # Use
 //!
@@ -36,7 +37,7 @@ mod scanner;
 mod strings;
 
 pub use scanner::{Scanner, Token};
-pub use strings::{Quoted, quote, quote_str};
+pub use strings::{Quoted, quote, quote_str, replace_invalid};
 
 /// A text is not valid JSON, or not of the expected type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -76,6 +77,24 @@ pub fn members(text: &[u8]) -> Result<Option<Vec<Member<'_>>>, Malformed> {
         })
     })?;
     Ok(is_object.then_some(members))
+}
+
+/// Whether Go decodes a member of this name into the field: it compares names without regard to
+/// case, by Unicode's simple folding. The name of the field is ASCII.
+#[must_use]
+pub fn names_field(name: &[u8], field: &str) -> bool {
+    let Ok(name) = std::str::from_utf8(name) else {
+        return false;
+    };
+    // The characters beyond ASCII that fold to a letter of ASCII: the long s and the kelvin sign.
+    let folded = name.chars().map(|character| match character {
+        '\u{17f}' => 's',
+        '\u{212a}' => 'k',
+        other => other.to_ascii_lowercase(),
+    });
+    folded.eq(field
+        .chars()
+        .map(|character| character.to_ascii_lowercase()))
 }
 
 /// Returns the raw elements of an array; `None` for `null`.

@@ -1,5 +1,7 @@
 //! Strings: their escapes, written and read. Whether a literal is valid is the scanner's to check.
 
+use std::borrow::Cow;
+
 /// A valid string literal of a scanned text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Quoted<'a> {
@@ -29,6 +31,18 @@ impl Quoted<'_> {
         push_replaced(rest, &mut text);
         text
     }
+}
+
+/// Returns a text with U+FFFD in the place of each byte that is not UTF-8, as Go encodes and decodes
+/// it. [`String::from_utf8_lossy`] has a single U+FFFD for all bytes of a truncated character.
+#[must_use]
+pub fn replace_invalid(text: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut replaced = String::with_capacity(text.len());
+    push_replaced(text, &mut replaced);
+    Cow::Owned(replaced)
 }
 
 fn push_replaced(raw: &[u8], text: &mut String) {

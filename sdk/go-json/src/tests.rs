@@ -102,6 +102,35 @@ fn invalid_utf8_passes_compaction_and_is_replaced_byte_by_byte_in_quoting() {
     assert_eq!(quoted(b"a\xff\xe2\x80z"), r#""a\ufffd\ufffd\ufffdz""#);
     assert_eq!(decoded(b"\"\xff\xe2\x80\""), "\u{fffd}\u{fffd}\u{fffd}");
     assert_eq!(decoded(b"\"a\xffb\""), "a\u{fffd}b");
+    assert_eq!(
+        replace_invalid(b"a\xff\xe2\x80z"),
+        "a\u{fffd}\u{fffd}\u{fffd}z"
+    );
+    assert_eq!(replace_invalid("é\u{fffd}".as_bytes()), "é\u{fffd}");
+}
+
+/// The pairs are those of Unicode's `CaseFolding.txt` with status C or S whose other end is ASCII.
+#[test]
+fn name_of_a_field_matches_in_any_case() {
+    for name in [
+        "task_guid",
+        "TASK_GUID",
+        "Task_Guid",
+        "ta\u{17f}\u{212a}_guid",
+    ] {
+        assert!(names_field(name.as_bytes(), "task_guid"), "{name}");
+    }
+    assert!(names_field(b"scheme", "Scheme") && names_field(b"", ""));
+    for name in [
+        "task-guid",
+        "task_gui",
+        "task_guids",
+        "ta\u{df}k_guid",
+        "task_gu\u{131}d",
+    ] {
+        assert!(!names_field(name.as_bytes(), "task_guid"), "{name}");
+    }
+    assert!(!names_field(b"task_guid\xff", "task_guid"));
 }
 
 #[test]

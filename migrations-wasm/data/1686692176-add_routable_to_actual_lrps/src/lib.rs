@@ -1,12 +1,14 @@
 //! Adds a column for whether an actual LRP receives traffic, which is true for running ones. `down`
-//! drops it, and saves as residue which rows had a value that does not follow from their state.
+//! drops it, and saves as residue which rows had a value that does not follow from their state. A
+//! row that another container has since taken gets none of it.
 
 use bbs_sdk::{Access, Column, Manifest, Migration, Refused, Row, Run, Unit, export_migration};
 
 #[derive(Debug)]
 pub struct AddRoutable;
 
-const KEY_AND_STATE: [&str; 3] = ["instance_index", "presence", "state"];
+/// Columns that both directions read.
+const READ: [&str; 4] = ["instance_index", "instance_guid", "presence", "state"];
 
 impl Migration for AddRoutable {
     fn manifest() -> Manifest {
@@ -16,14 +18,12 @@ impl Migration for AddRoutable {
                 "actual_lrps",
                 Column::boolean("routable").nullable().default(false),
             )
-            .up(Access::to("actual_lrps")
-                .reads(KEY_AND_STATE)
-                .writes(["routable"]))
+            .up(Access::to("actual_lrps").reads(READ).writes(["routable"]))
             // The state is written back unchanged: residue is bound to the written columns, so that
             // an instance whose state has changed since gets no stale value.
             .down(
                 Access::to("actual_lrps")
-                    .reads(KEY_AND_STATE)
+                    .reads(READ)
                     .reads(["routable"])
                     .writes(["state"]),
             )
@@ -33,9 +33,7 @@ impl Migration for AddRoutable {
     fn up(_run: &Run, unit: &mut Unit<'_>) -> Result<(), Refused> {
         let residue: Residue = unit.decode_residue()?.unwrap_or_default();
         for row in unit.rows("actual_lrps")? {
-            let key = (row.integer("instance_index")?, row.integer("presence")?);
-            let mut exceptions = residue.exceptions.iter();
-            let routable = match exceptions.find(|exception| exception.key() == key) {
+            let routable = match residue.exception(row)? {
                 Some(exception) => exception.routable,
                 None => Some(plainly_routable(row)?),
             };
@@ -53,6 +51,7 @@ impl Migration for AddRoutable {
                     instance_index: row.integer("instance_index")?,
                     presence: row.integer("presence")?,
                     routable,
+                    instance_guid: Some(row.bytes("instance_guid")?.to_vec()),
                 });
             }
         }
@@ -82,11 +81,23 @@ struct Exception {
     presence: i64,
     #[prost(bool, optional, tag = "3")]
     routable: Option<bool>,
+    /// The container; absent in the residue of earlier builds.
+    #[prost(bytes = "vec", optional, tag = "4")]
+    instance_guid: Option<Vec<u8>>,
 }
 
-impl Exception {
-    fn key(&self) -> (i64, i64) {
-        (self.instance_index, self.presence)
+impl Residue {
+    /// The exception of the row, if the row still has the container.
+    fn exception(&self, row: Row<'_>) -> Result<Option<&Exception>, Refused> {
+        let index = row.integer("instance_index")?;
+        let presence = row.integer("presence")?;
+        let container = row.bytes("instance_guid")?;
+        Ok(self.exceptions.iter().find(|exception| {
+            let saved = exception.instance_guid.as_deref();
+            exception.instance_index == index
+                && exception.presence == presence
+                && saved.is_none_or(|saved| saved == container)
+        }))
     }
 }
 

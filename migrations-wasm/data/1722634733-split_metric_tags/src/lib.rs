@@ -39,7 +39,7 @@ impl Migration for SplitMetricTags {
         for row in unit.rows("desired_lrps")? {
             let run_info = row.bytes("run_info")?;
             let Some(residue) = unit.decode_residue::<Residue>()? else {
-                row.set_text("metric_tags", &Tags::of_message(run_info)?.to_json())?;
+                row.set_bytes("metric_tags", &Tags::of_message(run_info)?.to_json())?;
                 continue;
             };
             row.set_bytes_or_null("metric_tags", residue.metric_tags.as_deref())?;
@@ -56,20 +56,20 @@ impl Migration for SplitMetricTags {
             let run_info = row.bytes("run_info")?;
             let json = row.bytes_or_null("metric_tags")?;
             let carried = Tags::of_message(run_info)?;
-            // A row that Diego's own migration could not read has NULL, and no tags to write back.
-            let wanted = json.map_or_else(|| Ok(carried.clone()), Tags::of_json)?;
             let mut residue = Residue {
                 metric_tags: json.map(<[u8]>::to_vec),
                 ..Residue::default()
             };
-            if carried != wanted {
+            // A row that Diego's own migration could not read has NULL, and no tags to write back.
+            let stored = json.map(Tags::of_json).transpose()?;
+            if let Some(stored) = stored.filter(|stored| *stored != carried.replace_invalid()) {
                 let mut edited = wire::remove(run_info, METRIC_TAGS)?;
-                wanted.append_to(&mut edited);
+                stored.append_to(&mut edited);
                 row.set_bytes("run_info", &edited)?;
                 residue.edited = true;
                 residue.entries = residue::tag_fields(run_info)?;
             }
-            if residue.edited || json != Some(wanted.to_json().as_bytes()) {
+            if residue.edited || json != Some(carried.to_json().as_slice()) {
                 unit.encode_residue(&residue)?;
             }
         }

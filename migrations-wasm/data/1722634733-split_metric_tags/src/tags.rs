@@ -4,20 +4,21 @@
 
 use std::collections::BTreeMap;
 
+use bbs_go_json::{self as json, Malformed};
 use bbs_proto::fields::{metric_tag_entry, metric_tag_value};
 use bbs_sdk::Refused;
-use bbs_sdk::json::{self, JsonValue};
 use bbs_sdk::wire::{self, Field, Value, WireError};
 
 use super::METRIC_TAGS;
 
+/// Names and texts are bytes, as in Go, which sorts names before it replaces invalid UTF-8.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Tags(BTreeMap<String, Tag>);
+pub(crate) struct Tags(BTreeMap<Vec<u8>, Tag>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Tag {
     /// In Go, an empty string is the same as none.
-    fixed: String,
+    fixed: Vec<u8>,
     dynamic: Dynamic,
 }
 
@@ -51,44 +52,56 @@ impl Tags {
     pub(crate) fn of_json(text: &[u8]) -> Result<Self, Refused> {
         let refused =
             |reason: &str| Refused::new(format!("`metric_tags` cannot be read: {reason}"));
-        let members = match json::parse(text).map_err(|error| refused(&error.to_string()))? {
-            JsonValue::Null => return Ok(Self::default()),
-            JsonValue::Object(members) => members,
-            _ => return Err(refused("not a JSON object")),
-        };
-        let tags = members.into_iter().map(|(name, value)| {
-            let tag = Tag::of_json(&value);
-            tag.map(|tag| (name.clone(), tag))
-                .ok_or_else(|| refused(&format!("tag `{name}` is not a metric tag")))
+        let members = json::members(text).map_err(|error| refused(&error.to_string()))?;
+        let tags = members.unwrap_or_default().into_iter();
+        let tags = tags.map(|(name, value)| match Tag::of_json(value) {
+            Ok(tag) => Ok((name, tag)),
+            Err(Malformed { .. }) => {
+                let name = json::replace_invalid(&name);
+                Err(refused(&format!("tag `{name}` is not a metric tag")))
+            }
         });
         Ok(Self(tags.collect::<Result<_, _>>()?))
     }
 
+    /// Returns the tags as Go reads them from their JSON, without invalid UTF-8. Of two names that
+    /// become equal, the last in byte order counts, as Go writes it last.
+    pub(crate) fn replace_invalid(&self) -> Self {
+        let valid = |text: &[u8]| json::replace_invalid(text).into_owned().into_bytes();
+        let tags = self.0.iter().map(|(name, tag)| {
+            let tag = Tag {
+                fixed: valid(&tag.fixed),
+                dynamic: tag.dynamic,
+            };
+            (valid(name), tag)
+        });
+        Self(tags.collect())
+    }
+
     /// Encodes as Go does: names sorted, and the fields of a tag that are not zero, in declared
     /// order.
-    pub(crate) fn to_json(&self) -> String {
-        let mut text = String::from("{");
+    pub(crate) fn to_json(&self) -> Vec<u8> {
+        let mut text = b"{".to_vec();
         for (name, tag) in &self.0 {
             if text.len() > 1 {
-                text.push(',');
+                text.push(b',');
             }
-            json::write_go_string(&mut text, name);
-            text.push_str(":{");
+            json::quote(name, &mut text);
+            text.extend_from_slice(b":{");
             if !tag.fixed.is_empty() {
-                text.push_str("\"static\":");
-                json::write_go_string(&mut text, &tag.fixed);
+                text.extend_from_slice(b"\"static\":");
+                json::quote(&tag.fixed, &mut text);
             }
             if let Some(dynamic) = tag.dynamic.name() {
-                text.push_str(if tag.fixed.is_empty() {
-                    "\"dynamic\":"
-                } else {
-                    ",\"dynamic\":"
-                });
-                json::write_go_string(&mut text, dynamic);
+                if !tag.fixed.is_empty() {
+                    text.push(b',');
+                }
+                text.extend_from_slice(b"\"dynamic\":");
+                json::quote(dynamic.as_bytes(), &mut text);
             }
-            text.push('}');
+            text.push(b'}');
         }
-        text.push('}');
+        text.push(b'}');
         text
     }
 
@@ -97,18 +110,14 @@ impl Tags {
         for (name, tag) in &self.0 {
             let mut value = Vec::new();
             if !tag.fixed.is_empty() {
-                let fixed = Value::Bytes(tag.fixed.as_bytes());
+                let fixed = Value::Bytes(&tag.fixed);
                 wire::append(&mut value, metric_tag_value::STATIC, fixed);
             }
             if let Some(number) = tag.dynamic.number() {
                 wire::append(&mut value, metric_tag_value::DYNAMIC, Value::Varint(number));
             }
             let mut entry = Vec::new();
-            wire::append(
-                &mut entry,
-                metric_tag_entry::KEY,
-                Value::Bytes(name.as_bytes()),
-            );
+            wire::append(&mut entry, metric_tag_entry::KEY, Value::Bytes(name));
             wire::append(&mut entry, metric_tag_entry::VALUE, Value::Bytes(&value));
             wire::append(run_info, METRIC_TAGS, Value::Bytes(&entry));
         }
@@ -116,35 +125,25 @@ impl Tags {
 }
 
 impl Tag {
-    fn of_json(value: &JsonValue) -> Option<Self> {
-        if value.is_null() {
-            return Some(Self::default());
-        }
-        let members = value.as_object()?;
-        // Go matches the names of members in any case.
-        let text = |name: &str| {
-            let mut found = None;
-            for (member, value) in members {
-                match value {
-                    _ if !member.eq_ignore_ascii_case(name) => {}
-                    JsonValue::Null => {}
-                    JsonValue::String(text) => found = Some(text.as_str()),
-                    _ => return None,
+    fn of_json(text: &[u8]) -> Result<Self, Malformed> {
+        let mut tag = Self::default();
+        for (name, value) in json::members(text)?.unwrap_or_default() {
+            if json::names_field(&name, "static") {
+                // `null` leaves a string as an earlier member has set it.
+                if let Some(fixed) = json::string(value)? {
+                    tag.fixed = fixed;
                 }
+            } else if json::names_field(&name, "dynamic") {
+                tag.dynamic = match json::string(value)?.as_deref() {
+                    Some(b"INDEX") => Dynamic::Index,
+                    Some(b"INSTANCE_GUID") => Dynamic::InstanceGuid,
+                    Some(b"") => Dynamic::Unnamed,
+                    // Diego's decoder of this type makes no value of an unknown name and of `null`.
+                    Some(_) | None => Dynamic::None,
+                };
             }
-            Some(found)
-        };
-        let dynamic = match text("dynamic")? {
-            Some("INDEX") => Dynamic::Index,
-            Some("INSTANCE_GUID") => Dynamic::InstanceGuid,
-            Some("") => Dynamic::Unnamed,
-            // Go decodes an unknown name as no value.
-            Some(_) | None => Dynamic::None,
-        };
-        Some(Self {
-            fixed: text("static")?.unwrap_or_default().to_owned(),
-            dynamic,
-        })
+        }
+        Ok(tag)
     }
 }
 
@@ -168,18 +167,13 @@ impl Dynamic {
     }
 }
 
-/// Go accepts any bytes in strings and encodes invalid UTF-8 as U+FFFD.
-fn text(field: Field<'_>) -> Result<String, WireError> {
-    Ok(String::from_utf8_lossy(field.bytes()?).into_owned())
-}
-
-fn read_entry(field: Field<'_>) -> Result<(String, Tag), WireError> {
-    let mut name = String::new();
+fn read_entry(field: Field<'_>) -> Result<(Vec<u8>, Tag), WireError> {
+    let mut name = Vec::new();
     let mut tag = Tag::default();
     for part in wire::fields(field.bytes()?) {
         let part = part?;
         match part.number {
-            metric_tag_entry::KEY => name = text(part)?,
+            metric_tag_entry::KEY => name = part.bytes()?.to_vec(),
             metric_tag_entry::VALUE => tag = read_tag(part)?,
             _ => {}
         }
@@ -192,7 +186,7 @@ fn read_tag(field: Field<'_>) -> Result<Tag, WireError> {
     for part in wire::fields(field.bytes()?) {
         let part = part?;
         match part.number {
-            metric_tag_value::STATIC => tag.fixed = text(part)?,
+            metric_tag_value::STATIC => tag.fixed = part.bytes()?.to_vec(),
             // An enum has 32 bits; the upper ones are the sign extension of a negative number.
             metric_tag_value::DYNAMIC => {
                 tag.dynamic = match part.varint()? as i32 {

@@ -74,6 +74,7 @@ fn metric_tags(generator: &mut Generator) -> Datum {
         r#"{"source_id":{"static":"a\u003cb"},"instance_id":{"dynamic":"INDEX"}}"#,
         r#"{"z":{"dynamic":"INSTANCE_GUID"},"a":{"dynamic":""}}"#,
         r#"{"a":{"dynamic":"UNKNOWN_NAME"},"b":null,"c":{"static":"","other":1}}"#,
+        r#"{"source_id":{"static":"1","STATIC":"2"},"é":{"static":"\ufffd\u003c"}}"#,
     ];
     if generator.once_in(6) {
         Datum::Null
@@ -161,19 +162,22 @@ fn null_column_leaves_the_message_unchanged() {
 fn unreadable_values_are_refused_with_the_column() {
     let refused = |unit| down(unit).expect_err("a refusal").reason;
     let refused_json = |json: &str| refused(unit(b"", json));
-    assert_eq!(
-        refused_json("[]"),
-        "`metric_tags` cannot be read: not a JSON object"
-    );
-    assert_eq!(
-        refused_json("{"),
-        "`metric_tags` cannot be read: not JSON: the error is at line 1, column 2"
-    );
+    for (json, at) in [("[]", 0), ("{", 1), (r#"{"a":1,}"#, 7)] {
+        assert_eq!(
+            refused_json(json),
+            format!(
+                "`metric_tags` cannot be read: not the expected JSON: the error is at byte {at}"
+            )
+        );
+    }
     for json in [
         r#"{"a":1}"#,
         r#"{"a":{"static":1}}"#,
         r#"{"a":{"dynamic":1}}"#,
         r#"{"a":[]}"#,
+        // Go checks each of several members for one field, and each of several tags of one name.
+        r#"{"a":{"static":1,"static":"s"}}"#,
+        r#"{"a":1,"a":{}}"#,
     ] {
         assert_eq!(
             refused_json(json),
@@ -243,11 +247,15 @@ fn fields_are_restored_at_their_positions() {
 
 #[test]
 fn names_of_members_are_read_in_any_case_as_in_go() {
-    let json = |text: &str| Tags::of_json(text.as_bytes()).expect("tags").to_json();
-    assert_eq!(
-        json(r#"{"a":{"Static":"s","DYNAMIC":"INDEX","other":1}}"#),
-        r#"{"a":{"static":"s","dynamic":"INDEX"}}"#
-    );
+    let json = |text: &str| go_json(&Tags::of_json(text.as_bytes()).expect("tags"));
+    for name in ["static", "Static", "STATIC", "\u{17f}tatic"] {
+        assert_eq!(
+            json(&format!(
+                r#"{{"a":{{"{name}":"s","DYNAMIC":"INDEX","other":1}}}}"#
+            )),
+            r#"{"a":{"static":"s","dynamic":"INDEX"}}"#
+        );
+    }
     // The name of a tag is no name of a member.
     assert_eq!(
         json(r#"{"A":{"static":null},"a":{"STATIC":"s"}}"#),
@@ -256,16 +264,81 @@ fn names_of_members_are_read_in_any_case_as_in_go() {
 }
 
 #[test]
-fn tags_are_encoded_as_in_go() {
-    let entry = |name: &[u8], value: &[u8]| {
-        let mut entry = Vec::new();
-        wire::append(&mut entry, 1, Value::Bytes(name));
-        wire::append(&mut entry, 2, Value::Bytes(value));
-        let mut message = Vec::new();
-        wire::append(&mut message, METRIC_TAGS, Value::Bytes(&entry));
-        message
+fn last_of_several_spellings_counts_as_in_go() {
+    let json = |tag: &str| {
+        let text = format!(r#"{{"a":{tag}}}"#);
+        go_json(&Tags::of_json(text.as_bytes()).expect("tags"))
     };
-    let json = |message: &[u8]| Tags::of_message(message).expect("tags").to_json();
+    for tag in [
+        r#"{"static":"1","STATIC":"2"}"#,
+        r#"{"STATIC":"1","static":"2"}"#,
+        r#"{"static":"1","Static":"2","STATIC":null}"#,
+        // The last tag of a name replaces the others.
+        r#"{"static":"1","dynamic":"INDEX"},"a":{"static":"2"}"#,
+    ] {
+        assert_eq!(json(tag), r#"{"a":{"static":"2"}}"#, "{tag}");
+    }
+    // Diego decodes the type of dynamic values itself, `null` too.
+    for tag in [
+        r#"{"dynamic":"INDEX","DYNAMIC":null}"#,
+        r#"{"dynamic":"INDEX","DYNAMIC":"UNKNOWN_NAME"}"#,
+    ] {
+        assert_eq!(json(tag), r#"{"a":{}}"#, "{tag}");
+    }
+}
+
+/// A message with one tag.
+fn message_with(name: &[u8], value: &[u8]) -> Vec<u8> {
+    let mut entry = Vec::new();
+    wire::append(&mut entry, 1, Value::Bytes(name));
+    wire::append(&mut entry, 2, Value::Bytes(value));
+    let mut message = Vec::new();
+    wire::append(&mut message, METRIC_TAGS, Value::Bytes(&entry));
+    message
+}
+
+fn go_json(tags: &Tags) -> String {
+    String::from_utf8(tags.to_json()).expect("UTF-8")
+}
+
+#[test]
+fn invalid_utf8_is_replaced_byte_by_byte_as_in_go() {
+    let json = |message: &[u8]| go_json(&Tags::of_message(message).expect("tags"));
+    assert_eq!(
+        json(&message_with(b"a\xe2\x80", b"\x0a\x04\xff\xf0\x9f<")),
+        r#"{"a\ufffd\ufffd":{"static":"\ufffd\ufffd\ufffd\u003c"}}"#
+    );
+    assert_eq!(
+        json(&message_with("\u{fffd}".as_bytes(), b"")),
+        "{\"\u{fffd}\":{}}",
+        "a valid U+FFFD is not escaped"
+    );
+    let two = [
+        message_with(b"\xff", b"\x10\x01"),
+        message_with(b"\xfe", b""),
+    ]
+    .concat();
+    assert_eq!(json(&two), r#"{"\ufffd":{},"\ufffd":{"dynamic":"INDEX"}}"#);
+}
+
+#[test]
+fn run_info_with_invalid_utf8_returns_byte_for_byte() {
+    let tags = [
+        message_with(b"a\xe2\x80", b"\x0a\x02\xff<"),
+        message_with(b"\xff", b"\x10\x01"),
+        message_with(b"\xfe", b""),
+    ];
+    let message = [&b"\x3a\x02hi"[..], &tags.concat()].concat();
+    let json = Tags::of_message(&message).expect("tags").to_json();
+    let stepped = down(unit(&message, Datum::from(json))).expect("a step");
+    assert_eq!(run_info_of(&stepped.unit), &Datum::from(message));
+    assert_eq!(stepped.residue, None);
+}
+
+#[test]
+fn tags_are_encoded_as_in_go() {
+    let entry = message_with;
+    let json = |message: &[u8]| go_json(&Tags::of_message(message).expect("tags"));
     assert_eq!(json(b""), "{}");
     assert_eq!(
         json(&entry(b"a", b"\x0a\x03<&>")),
@@ -286,5 +359,4 @@ fn tags_are_encoded_as_in_go() {
         json(&[entry(b"b", b""), entry(b"B", b""), entry(b"", b"")].concat()),
         r#"{"":{},"B":{},"b":{}}"#
     );
-    assert_eq!(json(&entry(b"\xff", b"")), "{\"\u{fffd}\":{}}");
 }
