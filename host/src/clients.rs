@@ -15,6 +15,8 @@ pub use loggregator::Loggregator;
 pub use pool::PoolError;
 pub use reps::Reps;
 
+use bbs_model::json;
+
 use crate::config::{self, ClientTls};
 use crate::locket::ConnectError;
 use loggregator::LoggregatorError;
@@ -157,5 +159,5 @@ fn part<T: Default>(
 
 /// Replaces invalid UTF-8, as Go does.
 fn text(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).into_owned()
+    json::replace_invalid(text).into_owned()
 }

@@ -62,9 +62,12 @@ fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
     let mut tag = MetricTag::default();
     scanner.members(|key, scanner| {
         let key = key.decode();
-        if key.eq_ignore_ascii_case("static") {
-            tag.fixed = scanner.text()?.unwrap_or_default();
-        } else if key.eq_ignore_ascii_case("dynamic") {
+        if json::names_field(key.as_bytes(), "static") {
+            // Go leaves a string as it is for `null`.
+            if let Some(fixed) = scanner.text()? {
+                tag.fixed = fixed;
+            }
+        } else if json::names_field(key.as_bytes(), "dynamic") {
             let name = scanner.text()?.unwrap_or_default();
             tag.dynamic = DYNAMIC
                 .iter()
@@ -151,8 +154,10 @@ pub fn hostnames_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
 fn hostname(scanner: &mut Scanner<'_>) -> Result<Text, Malformed> {
     let mut hostname = Text::new();
     scanner.members(|key, scanner| {
-        if key.decode().eq_ignore_ascii_case("hostname") {
-            hostname = scanner.text()?.unwrap_or_default();
+        if json::names_field(key.decode().as_bytes(), "hostname") {
+            if let Some(text) = scanner.text()? {
+                hostname = text;
+            }
         } else {
             scanner.value()?;
         }
@@ -237,6 +242,23 @@ mod tests {
         assert_eq!(
             metric_tags_to_json(&unknown),
             br#"{"a":{"static":"s","dynamic":""}}"#
+        );
+    }
+
+    #[test]
+    fn last_of_several_spellings_counts_as_in_go() {
+        let tags = |text: &str| metric_tags_from_json(text.as_bytes()).unwrap();
+        assert_eq!(
+            tags(r#"{"a":{"static":"1","STATIC":"2","Static":null}}"#)[&b"a"[..]],
+            tag("2", 0)
+        );
+        assert_eq!(
+            tags(r#"{"a":{"DYNAMIC":"INDEX","dynamic":null}}"#)[&b"a"[..]],
+            tag("", 0)
+        );
+        assert_eq!(
+            hostnames_from_json(br#"[{"hostname":"1","HostName":"2","hostname":null}]"#).unwrap(),
+            [b"2".to_vec()]
         );
     }
 

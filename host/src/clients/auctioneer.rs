@@ -7,7 +7,7 @@ use std::time::Duration;
 use backon::Retryable;
 use bbs_model::desired_lrp::{SchedulingInfo, volume_drivers};
 use bbs_model::task::Task;
-use bbs_model::{Text, TraceId};
+use bbs_model::{Text, TraceId, json};
 use bbs_work::pauses;
 use bytes::Bytes;
 use reqwest::{Method, Url};
@@ -300,7 +300,7 @@ impl<'a> TaskStartJson<'a> {
 
 /// [`super::text`] that copies only invalid UTF-8.
 fn borrowed(text: &[u8]) -> Cow<'_, str> {
-    String::from_utf8_lossy(text)
+    json::replace_invalid(text)
 }
 
 fn all_borrowed(texts: &[Text]) -> Vec<Cow<'_, str>> {
@@ -319,7 +319,7 @@ mod tests {
             process_guid: b"guid".to_vec(),
             domain: b"do\"main".to_vec(),
             indices: vec![0, 2],
-            placement_tags: vec![b"gpu".to_vec(), b"\xff".to_vec()],
+            placement_tags: vec![b"gpu".to_vec(), b"\xe2\x80".to_vec()],
             volume_drivers: Vec::new(),
             root_fs: b"preloaded:cflinuxfs4".to_vec(),
             memory_mb: 256,
@@ -327,7 +327,7 @@ mod tests {
             max_pids: -1,
         };
         let expected = [
-            r#"{"DiskMB":1024,"MaxPids":-1,"MemoryMB":256,"PlacementTags":["gpu","�"],"#,
+            r#"{"DiskMB":1024,"MaxPids":-1,"MemoryMB":256,"PlacementTags":["gpu","��"],"#,
             r#""RootFs":"preloaded:cflinuxfs4","VolumeDrivers":[],"domain":"do\"main","#,
             r#""indices":[0,2],"process_guid":"guid"}"#,
         ];

@@ -24,7 +24,7 @@ fn wrong<T>(expected: &'static str, found: &Value) -> Result<T, JsonError> {
 /// Text. Bytes that are not UTF-8 are replaced, as by Go.
 impl FieldValue for Vec<u8> {
     fn write(&self) -> Value {
-        String::from_utf8_lossy(self).into_owned().into()
+        text(self).into()
     }
 
     fn is_empty(&self) -> bool {
@@ -181,7 +181,7 @@ fn read_entries<T>(
 }
 
 fn text(bytes: &[u8]) -> String {
-    String::from_utf8_lossy(bytes).into_owned()
+    bbs_go_json::replace_invalid(bytes).into_owned()
 }
 
 macro_rules! entries {

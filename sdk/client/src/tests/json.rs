@@ -54,6 +54,15 @@ fn instance_has_the_keys_of_its_parts_and_its_presence_by_name() {
 }
 
 #[test]
+fn invalid_utf8_is_replaced_byte_by_byte_as_in_go() {
+    let instance = models::ActualLrp {
+        crash_reason: b"cut \xe2\x80".to_vec(),
+        ..Default::default()
+    };
+    assert_eq!(to_value(&instance)["crash_reason"], "cut \u{fffd}\u{fffd}");
+}
+
+#[test]
 fn task_has_the_fields_of_its_definition_beside_its_own() {
     let form = json!({
         "task_guid": "t", "domain": "d", "rootfs": "preloaded:cflinuxfs4", "result_file": "/result",

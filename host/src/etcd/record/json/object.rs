@@ -9,7 +9,7 @@ use crate::protobuf::MOST_ELEMENTS;
 
 /// The members of a JSON object.
 ///
-/// Keys match in any case of ASCII letters. Of several equal keys the last one counts that is not
+/// Keys match in any case, as in Go. Of several equal keys the last one counts that is not
 /// `null`. An absent key is zero, as is `null`.
 #[derive(Debug)]
 pub(in crate::etcd::record) struct JsonObject<'a> {
@@ -48,7 +48,7 @@ impl<'a> JsonObject<'a> {
             .members
             .iter()
             .rev()
-            .filter(|(name, _)| name.eq_ignore_ascii_case(key.as_bytes()));
+            .filter(|(name, _)| json::names_field(name, key));
         found
             .find(|(_, value)| !json::is_null(value))
             .map(|(_, value)| *value)
