@@ -139,18 +139,26 @@ fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
             Some(*rows)
         }))
         .collect();
-    let column = |name: &String| {
-        table
-            .find_column(name)
-            .expect("the layout history was checked for the read columns")
-    };
+    let units = unit_offsets
+        .windows(2)
+        .enumerate()
+        .flat_map(|(unit, ends)| {
+            let rows = ends[1] - ends[0];
+            std::iter::repeat_n(unit, rows as usize)
+        });
+    let units: Vec<_> = units.collect();
     let columns = access.reads.iter().enumerate().map(|(index, name)| {
-        values(
-            column(name),
-            *unit_offsets.last().expect("it has a first"),
-            index,
-            table.primary_key.contains(name),
-        )
+        let column = table
+            .find_column(name)
+            .expect("the layout history was checked for the read columns");
+        if table.partition_key.as_ref() == Some(name) {
+            // A unit is the rows with one partition key, in all tables.
+            keys(column, units.iter().copied())
+        } else if table.primary_key.contains(name) {
+            keys(column, 0..units.len())
+        } else {
+            values(column, units.len(), index)
+        }
     });
     TableData {
         columns: columns.collect(),
@@ -158,19 +166,28 @@ fn table(source: &Layout, access: &Access, name: Option<&str>) -> TableData {
     }
 }
 
-fn values(column: &Column, rows: u32, shift: usize, key: bool) -> ColumnData {
+/// The values of a key column: equal for equal numbers, and ascending with them as the keys of a
+/// batch that a host loads.
+fn keys(column: &Column, numbers: impl Iterator<Item = usize>) -> ColumnData {
     let encoding = Encoding::from(column.kind);
     let mut data = ColumnBuilder::new(encoding);
-    let samples = samples(column);
-    for row in 0..rows as usize {
-        let key_text = format!("key-{row}");
-        // Columns cycle at different rates, so that their values occur in many combinations.
-        let sample = samples[(row / (shift + 1) + shift) % samples.len()];
-        data.push(match (encoding, key) {
-            (Encoding::Text, true) => Value::Text(key_text.as_bytes()),
-            (Encoding::Integer, true) => Value::Integer(row as i64),
-            _ => sample,
+    for number in numbers {
+        let text = format!("key-{number:02}");
+        data.push(match encoding {
+            Encoding::Text => Value::Text(text.as_bytes()),
+            Encoding::Integer => Value::Integer(number as i64),
+            Encoding::Boolean => Value::Boolean(number % 2 == 1),
         });
+    }
+    data.finish()
+}
+
+fn values(column: &Column, rows: usize, shift: usize) -> ColumnData {
+    let mut data = ColumnBuilder::new(Encoding::from(column.kind));
+    let samples = samples(column);
+    for row in 0..rows {
+        // Columns cycle at different rates, so that their values occur in many combinations.
+        data.push(samples[(row / (shift + 1) + shift) % samples.len()]);
     }
     data.finish()
 }
@@ -205,4 +222,69 @@ fn samples(column: &Column) -> Vec<Value<'static>> {
         samples.push(Value::Null);
     }
     samples
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use bbs_lens::layout::schema::Table;
+
+    use super::*;
+
+    fn key_of(data: &TableData, encoding: Encoding, row: u32) -> Value<'_> {
+        data.columns[0].get(encoding, row as usize)
+    }
+
+    /// The partition key of each unit that has rows, checked to be that of all its rows.
+    fn partition_keys(data: &TableData, encoding: Encoding) -> Vec<Option<String>> {
+        let units = data.unit_offsets.windows(2);
+        let key = units.map(|ends| {
+            let mut keys = (ends[0]..ends[1]).map(|row| key_of(data, encoding, row));
+            let first = keys.next()?;
+            assert!(keys.all(|key| key == first), "{data:?}");
+            Some(format!("{first:?}"))
+        });
+        key.collect()
+    }
+
+    #[test]
+    fn rows_of_a_unit_have_one_partition_key_in_all_tables() {
+        let records = Table::new("records")
+            .column(Column::varchar("guid", 255))
+            .primary_key(["guid"])
+            .partition_key("guid");
+        let parts = Table::new("parts")
+            .column(Column::varchar("guid", 255))
+            .column(Column::integer("index"))
+            .primary_key(["guid", "index"])
+            .partition_key("guid");
+        let numbered = Table::new("numbered")
+            .column(Column::big_integer("record"))
+            .column(Column::varchar("id", 255))
+            .primary_key(["id"])
+            .partition_key("record");
+        let source = Layout::of([records, parts, numbered]);
+        let rows = |name: &str, columns: &[&str], encoding| {
+            let access = Access::to(name).reads(columns.iter().copied());
+            let data = table(&source, &access, Some(name));
+            (partition_keys(&data, encoding), data)
+        };
+        let (records, _) = rows("records", &["guid"], Encoding::Text);
+        let (parts, data) = rows("parts", &["guid", "index"], Encoding::Text);
+        let (numbered, _) = rows("numbered", &["record"], Encoding::Integer);
+        assert_eq!(
+            records.iter().collect::<BTreeSet<_>>().len(),
+            UNITS as usize
+        );
+        for (unit, part) in parts.iter().enumerate() {
+            assert!(part.is_none() || *part == records[unit], "{part:?}");
+            assert_eq!(part.is_none(), numbered[unit].is_none());
+        }
+        let rows = *data.unit_offsets.last().expect("an end") as usize;
+        let index = |row| data.columns[1].get(Encoding::Integer, row);
+        for row in 0..rows {
+            assert_eq!(index(row), Value::Integer(row as i64));
+        }
+    }
 }
