@@ -4,9 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 use crate::harness::host::Host;
+use crate::harness::modules::{ADD_ON_VERSION, migration_add_on};
 
 fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
-    let report = bench.succeed(&[&["compile", "modules"], arguments].concat());
+    compile_folder(bench, &[&["modules"], arguments].concat())
+}
+
+fn compile_folder(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
+    let report = bench.succeed(&[&["compile"], arguments].concat());
     let mut numbers = report
         .split_whitespace()
         .filter_map(|word| word.parse().ok());
@@ -33,6 +38,30 @@ fn modules_are_compiled_once_and_a_truncated_artifact_again() {
     let file = std::fs::File::options().write(true).open(artifact).unwrap();
     file.set_len(file.metadata().unwrap().len() / 2).unwrap();
     assert_eq!(compile(&bench, &[]), (1, all - 1));
+}
+
+/// Goal: an add-on is compiled ahead of the next start as well. Alone, it is no whole sequence of
+/// migrations.
+#[test]
+fn add_on_is_compiled_over_the_modules_that_it_continues() {
+    let bench = Workbench::new();
+    copy_folder(&migration_add_on(), &bench.path("add-ons/colour"));
+    let version = format!("migration {ADD_ON_VERSION}");
+    bench.refused(&["compile", "add-ons/colour"], &[version.as_str()]);
+    let add_on = ["add-ons/colour", "--base", "modules"];
+    assert_eq!(compile_folder(&bench, &add_on), (1, 0));
+    assert_eq!(compile_folder(&bench, &add_on), (0, 1));
+    let cache = bench.path("add-ons/module-cache");
+    let compiled = files_in(&cache).len();
+
+    std::fs::rename(&cache, bench.path("module-cache")).unwrap();
+    assert_eq!(compile_folder(&bench, &add_on), (0, 1));
+    assert_eq!(
+        files_in(&cache),
+        Vec::<PathBuf>::new(),
+        "the cache of the base is read"
+    );
+    assert_eq!(compile(&bench, &[]), (0, compiled - 1));
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
-use bbs_modules::catalog::Catalog;
+use bbs_modules::catalog::{Catalog, CatalogError};
 use bbs_modules::sandbox::{CacheFolders, Limits, Sandbox};
+use bbs_modules::signatures::TrustedKeys;
 use bbs_work::progress::Progress;
 use clap::Args;
 
@@ -21,6 +22,9 @@ use crate::config::shipped_module_cache;
 /// executable and for processors like this one; on another machine, or after an upgrade of the host,
 /// modules are compiled again.
 ///
+/// The modules of the folders that an add-on continues are taken from the cache beside each, and
+/// compiled with those of the add-on if they are not there.
+///
 /// A host trusts compiled modules only in a folder, and in files, that belong to its own user or to
 /// root and that no other user may write to. Run this as one of the two.
 #[derive(Debug, Args)]
@@ -31,27 +35,36 @@ pub(super) struct CompileCommand {
     /// The folder to fill; created if absent [default: `module-cache` beside the modules folder]
     #[arg(long, value_name = "DIR")]
     into: Option<PathBuf>,
+    /// A folder of modules that this one continues, such as the host's; may be repeated. For an
+    /// add-on.
+    #[arg(long, value_name = "DIR")]
+    base: Vec<PathBuf>,
     #[command(flatten)]
     form: OutputForm,
 }
 
 impl CompileCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
-        let modules = std::path::absolute(&self.modules).context("the current folder is gone")?;
+        let absolute =
+            |folder: &PathBuf| std::path::absolute(folder).context("the current folder is gone");
+        let modules = absolute(&self.modules)?;
+        let base: Vec<_> = self.base.iter().map(absolute).collect::<Result<_, _>>()?;
         let into = self.into.unwrap_or_else(|| shipped_module_cache(&modules));
-        let sandbox = Arc::new(Sandbox::new(
-            Limits::default(),
-            Some(&CacheFolders::at(&into)),
-        )?);
+        let cache = CacheFolders {
+            own: vec![into.clone()],
+            shipped: base
+                .iter()
+                .map(|folder| shipped_module_cache(folder))
+                .collect(),
+        };
+        let sandbox = Arc::new(Sandbox::new(Limits::default(), Some(&cache))?);
         refuse_failure(&sandbox)?;
         let progress = Progress::default();
         progress.enter("compile", format!("modules of {}", modules.display()), None);
         let loading = Arc::clone(&sandbox);
-        let work = tokio::task::spawn_blocking(move || Catalog::load(&modules, &loading));
-        let catalog = progress::shown(&progress, work).await??;
+        let work = tokio::task::spawn_blocking(move || compile(modules, &base, &loading));
+        let CompiledFolder { all, compiled } = progress::shown(&progress, work).await??;
         refuse_failure(&sandbox)?;
-        let all = catalog.migrations().len() + catalog.translators().len();
-        let compiled = sandbox.compiled();
         let present = all - compiled;
         let result =
             serde_json::json!({ "folder": into, "compiled": compiled, "present": present });
@@ -62,6 +75,36 @@ impl CompileCommand {
             )
         })
     }
+}
+
+/// The modules of a folder, without those that it continues.
+struct CompiledFolder {
+    all: usize,
+    /// The number of those that were in no cache.
+    compiled: usize,
+}
+
+/// Loads a folder of modules after those that it continues, which compiles each module that is in
+/// no cache.
+fn compile(
+    folder: PathBuf,
+    base: &[PathBuf],
+    sandbox: &Arc<Sandbox>,
+) -> Result<CompiledFolder, CatalogError> {
+    let keys = TrustedKeys::default();
+    let continued = if base.is_empty() {
+        Catalog::default()
+    } else {
+        Catalog::merge(base, &keys, sandbox)?
+    };
+    let compiled_of_base = sandbox.compiled();
+    let folders = [base, &[folder]].concat();
+    let catalog = continued.reload(&folders, &keys, sandbox)?;
+    let modules = |catalog: &Catalog| catalog.migrations().len() + catalog.translators().len();
+    Ok(CompiledFolder {
+        all: modules(&catalog) - modules(&continued),
+        compiled: sandbox.compiled() - compiled_of_base,
+    })
 }
 
 /// A host continues without a cache, but this command has no other purpose.
