@@ -137,16 +137,9 @@ fn add_to(
         ..before
     };
     rehearse(into, base, &after, &new, check_api, sandbox)?;
-    let mut placed = Vec::new();
-    let written = write(into, &after, &new, &mut placed);
-    if written.is_err() {
-        // A file without a catalog entry makes the folder unusable. If it cannot be deleted either,
-        // the host's error names it and this command.
-        placed
-            .iter()
-            .for_each(|path| drop(std::fs::remove_file(path)));
-    }
-    result.signature = written.map_err(failed)?;
+    let modules = new.iter().map(|new| (&new.entry, &*new.source.bytes));
+    result.signature =
+        placement::place(into, modules, || catalog::write(into, &after)).map_err(failed)?;
     Ok(result)
 }
 
@@ -293,21 +286,4 @@ pub(super) fn rehearse(
     let catalog = Catalog::merge(&folders, &TrustedKeys::default(), sandbox)
         .map_err(|error| AddError::After(error.into()))?;
     check_api(&catalog).map_err(AddError::After)
-}
-
-fn write(
-    into: &Path,
-    after: &CatalogContent,
-    new: &[Candidate],
-    placed: &mut Vec<PathBuf>,
-) -> std::io::Result<PreviousSignature> {
-    for candidate in new {
-        let path = into.join(&candidate.entry.file);
-        if !path.exists() {
-            placed.push(path);
-        }
-        placement::put(into, &candidate.entry, &candidate.source.bytes)?;
-    }
-    // Written last, so that a catalog never lists a missing file.
-    catalog::write(into, after)
 }

@@ -204,14 +204,11 @@ pub fn build(
         refuse_changes(&before.entries, &entries)?;
     }
     catalog::check_sequence(into, &entries, base)?;
-    for Built { entry, component } in &built {
-        placement::put(into, entry, component).map_err(failed)?;
-    }
     let after = CatalogContent {
         entries: entries.clone(),
         ..before.clone()
     };
-    let signature = write_catalog(into, after, releases.as_deref()).map_err(failed)?;
+    let signature = write(into, &built, after, releases.as_deref()).map_err(failed)?;
     for gone in before
         .entries
         .iter()
@@ -245,22 +242,25 @@ fn content_before(
     }
 }
 
-/// Writes the catalog, and beside it the list of releases if the build has one. Another list than
-/// the signed one is no longer pinned.
-fn write_catalog(
+/// Writes the modules and the catalog, and beside it the list of releases if the build has one.
+/// Another list than the signed one is no longer pinned.
+fn write(
     into: &Path,
+    built: &[Built],
     mut content: CatalogContent,
     releases: Option<&Path>,
 ) -> io::Result<PreviousSignature> {
-    let Some(path) = releases else {
-        return catalog::write(into, &content);
-    };
-    let list = bbs_files::read(path, bbs_files::TEXT_BYTES)?;
-    content.releases = content
-        .releases
-        .filter(|digest| *digest == digest_of(&list));
-    let signature = catalog::write(into, &content)?;
-    std::fs::write(into.join(RELEASES_FILE), list)?;
+    let list = releases
+        .map(|path| bbs_files::read(path, bbs_files::TEXT_BYTES))
+        .transpose()?;
+    if let Some(list) = &list {
+        content.releases = content.releases.filter(|digest| *digest == digest_of(list));
+    }
+    let modules = built.iter().map(|built| (&built.entry, &*built.component));
+    let signature = placement::place(into, modules, || catalog::write(into, &content))?;
+    if let Some(list) = list {
+        std::fs::write(into.join(RELEASES_FILE), list)?;
+    }
     Ok(signature)
 }
 

@@ -29,7 +29,8 @@ pub use self::entries::{
     CATALOG_FILE, CatalogContent, CatalogEntry, CatalogPosition, PreviousSignature,
 };
 pub(super) use self::entries::{
-    is_file_name, is_sha256, lock, parse, persist_readable, read, text, write, write_readable,
+    complete_file, is_file_name, is_sha256, lock, parse, persist_readable, read, text, write,
+    write_readable,
 };
 pub use self::error::CatalogError;
 pub(super) use self::sequence::check_part;

@@ -1,14 +1,16 @@
 //! The position of a module in a catalog, and writing its file. Owns the rule that a new migration
 //! is not below the first, and which ones are inserted below others; opens no module.
 
-use std::io::Write;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::migration_set::MigrationSet;
 use serde::Serialize;
+use tempfile::NamedTempFile;
 
 use super::catalog::{self, Catalog, CatalogEntry, CatalogError, CatalogPosition};
+use super::limits::Limits;
 
 /// A migration is older than the first one in the folder.
 #[derive(Debug, thiserror::Error)]
@@ -165,16 +167,70 @@ pub(super) fn chain(mut entries: Vec<CatalogEntry>, base: &MigrationSet) -> Vec<
     entries
 }
 
-/// Writes a module's file atomically, unless the file already has that content.
-pub(super) fn put(into: &Path, entry: &CatalogEntry, component: &[u8]) -> std::io::Result<()> {
-    let path = into.join(&entry.file);
-    if bbs_files::read(&path, component.len() as u64).is_ok_and(|found| found == component) {
-        return Ok(());
+/// A module's file that is complete, beside its place.
+struct StagedFile {
+    file: NamedTempFile,
+    place: ChangedPlace,
+}
+
+/// The place of a module's file that has another content.
+struct ChangedPlace {
+    path: PathBuf,
+    /// The content before; `None` if there was no file that can be read.
+    before: Option<Vec<u8>>,
+}
+
+impl StagedFile {
+    fn move_to_place(self) -> io::Result<ChangedPlace> {
+        catalog::persist_readable(self.file, &self.place.path)?;
+        Ok(self.place)
     }
-    let mut file = tempfile::NamedTempFile::new_in(into)?;
-    file.write_all(component)?;
-    file.as_file().sync_all()?;
-    catalog::persist_readable(file, &path)
+}
+
+impl ChangedPlace {
+    fn revert(self) -> io::Result<()> {
+        let Some(content) = self.before else {
+            return std::fs::remove_file(self.path);
+        };
+        let folder = self.path.parent().expect("the path of a file in a folder");
+        catalog::persist_readable(catalog::complete_file(folder, &content)?, &self.path)
+    }
+}
+
+/// Places the files of modules in a folder and then writes its catalog with the function, so that
+/// the catalog never lists a missing file. If any of it fails, the folder has the files that it had
+/// before.
+///
+/// # Errors
+/// If the folder cannot be written to, or as `write_catalog`.
+pub(super) fn place<'a, T>(
+    into: &Path,
+    modules: impl IntoIterator<Item = (&'a CatalogEntry, &'a [u8])>,
+    write_catalog: impl FnOnce() -> io::Result<T>,
+) -> io::Result<T> {
+    // All are complete before the first is placed: a full disk changes nothing.
+    let mut staged = Vec::new();
+    for (entry, component) in modules {
+        let path = into.join(&entry.file);
+        let before = bbs_files::read(&path, Limits::default().component_bytes).ok();
+        if before.as_deref() != Some(component) {
+            let file = catalog::complete_file(into, component)?;
+            let place = ChangedPlace { path, before };
+            staged.push(StagedFile { file, place });
+        }
+    }
+    let mut changed = Vec::new();
+    let placed: io::Result<()> = staged.into_iter().try_for_each(|file| {
+        changed.push(file.move_to_place()?);
+        Ok(())
+    });
+    let written = placed.and_then(|()| write_catalog());
+    if written.is_err() {
+        // A file without a catalog entry makes the folder unusable. If it cannot be deleted either,
+        // the host's error names it and `bbs module add`.
+        changed.into_iter().for_each(|place| drop(place.revert()));
+    }
+    written
 }
 
 #[cfg(test)]

@@ -315,7 +315,7 @@ pub(crate) fn write(folder: &Path, content: &CatalogContent) -> std::io::Result<
         return Ok(PreviousSignature::Unaffected);
     }
     // Before the signature is removed: a full disk leaves the folder as it is.
-    let file = complete_file(folder, &text)?;
+    let file = complete_file(folder, text.as_bytes())?;
     // Before the catalog is replaced: an interruption leaves a catalog without a signature, which
     // cannot be taken for signed.
     let previous = match std::fs::remove_file(folder.join(SIGNATURE_FILE)) {
@@ -337,13 +337,16 @@ pub(crate) fn lock(folder: &Path) -> std::io::Result<File> {
 
 /// Writes a file that all users may read, atomically.
 pub(crate) fn write_readable(folder: &Path, name: &str, text: &str) -> std::io::Result<()> {
-    persist_readable(complete_file(folder, text)?, &folder.join(name))
+    persist_readable(complete_file(folder, text.as_bytes())?, &folder.join(name))
 }
 
-/// A temporary file with a text, which is on the disk.
-fn complete_file(folder: &Path, text: &str) -> std::io::Result<tempfile::NamedTempFile> {
+/// A temporary file with this content, which is on the disk.
+pub(crate) fn complete_file(
+    folder: &Path,
+    content: &[u8],
+) -> std::io::Result<tempfile::NamedTempFile> {
     let mut file = tempfile::NamedTempFile::new_in(folder)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(content)?;
     file.as_file().sync_all()?;
     Ok(file)
 }

@@ -163,3 +163,45 @@ fn two_modules_of_one_version_are_refused_unless_they_are_the_same() {
         "{refusal}"
     );
 }
+
+const COMPONENT: &[u8] = b"a component";
+
+fn names_in(folder: &Path) -> Vec<String> {
+    let files = std::fs::read_dir(folder).unwrap();
+    let mut names: Vec<_> = files
+        .map(|file| file.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+/// Goal: a folder whose modules cannot be placed, or whose catalog cannot be written, is what it
+/// was. Method: a folder in the place of the last file, and a catalog that fails.
+#[test]
+fn files_are_as_before_if_a_later_file_or_the_catalog_cannot_be_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    std::fs::write(path("b.wasm"), "before").unwrap();
+    std::fs::write(path("c.wasm"), COMPONENT).unwrap();
+    std::fs::create_dir(path("d.wasm")).unwrap();
+    let place = |names: &[&str], write_catalog: &dyn Fn() -> io::Result<()>| {
+        let entries: Vec<_> = names.iter().map(|name| migration(1, name)).collect();
+        let modules = entries.iter().map(|entry| (entry, COMPONENT));
+        super::place(folder.path(), modules, write_catalog)
+    };
+    let fails = || -> io::Result<()> { Err(io::Error::other("no catalog")) };
+    for (names, error) in [
+        (&["a.wasm", "b.wasm", "c.wasm", "d.wasm"][..], None),
+        (&["a.wasm", "b.wasm", "c.wasm"][..], Some("no catalog")),
+    ] {
+        let failed = place(names, &fails).expect_err("a failure").to_string();
+        assert!(error.is_none_or(|error| failed == error), "{failed}");
+        assert_eq!(names_in(folder.path()), ["b.wasm", "c.wasm", "d.wasm"]);
+        assert_eq!(std::fs::read(path("b.wasm")).unwrap(), b"before");
+        assert_eq!(std::fs::read(path("c.wasm")).unwrap(), COMPONENT);
+    }
+    place(&["a.wasm", "b.wasm"], &|| Ok(())).unwrap();
+    for name in ["a.wasm", "b.wasm", "c.wasm"] {
+        assert_eq!(std::fs::read(path(name)).unwrap(), COMPONENT, "{name}");
+    }
+}
