@@ -2,6 +2,7 @@
 //! batch is halved.
 
 mod any_manifest;
+mod earlier_digests;
 mod hostile;
 mod moved_columns;
 
