@@ -219,13 +219,10 @@ pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), S
     Ok(())
 }
 
-async fn load_shown(
-    config: &Config,
-    sandbox: &Arc<Sandbox>,
-    progress: &Progress,
-) -> Result<Catalog, StartupError> {
-    let before = Arc::default();
-    let mut loading = pin!(load(config, sandbox, &before));
+/// Waits for modules that are loaded. If that takes longer than from the cache, because they are
+/// compiled, the log and `progress` say so.
+async fn await_modules<T>(loading: impl Future<Output = T>, progress: &Progress) -> T {
+    let mut loading = pin!(loading);
     if let Ok(loaded) = tokio::time::timeout(LONGEST_FROM_CACHE, loading.as_mut()).await {
         return loaded;
     }
@@ -245,14 +242,15 @@ pub(super) struct LoadedModules {
     catalog: Arc<Catalog>,
 }
 
-/// Loads the modules of a configuration, and pins and checks its versions with them. If that takes
-/// long, because they are compiled, the log and `progress` say so.
+/// Loads the modules of a configuration, and pins and checks its versions with them.
 pub(super) async fn load_modules(
     config: &mut Config,
     progress: &Progress,
 ) -> Result<LoadedModules, StartupError> {
     let sandbox = sandbox(config)?;
-    let catalog = Arc::new(load_shown(config, &sandbox, progress).await?);
+    let before = Arc::default();
+    let loading = load(config, &sandbox, &before);
+    let catalog = Arc::new(await_modules(loading, progress).await?);
     pin_release(config, &catalog)?;
     check_versions(config, &catalog)?;
     Ok(LoadedModules { sandbox, catalog })
@@ -598,5 +596,48 @@ impl Prepared {
             }
             Address::Sqlite(_) => api,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tracing::{Event, Subscriber};
+    use tracing_subscriber::Layer;
+    use tracing_subscriber::layer::{self, SubscriberExt};
+
+    use super::*;
+
+    /// The names of the events that were logged.
+    #[derive(Debug, Clone, Default)]
+    struct LoggedNames(Arc<Mutex<Vec<&'static str>>>);
+
+    impl<S: Subscriber> Layer<S> for LoggedNames {
+        fn on_event(&self, event: &Event<'_>, _: layer::Context<'_, S>) {
+            self.0.lock().unwrap().push(event.metadata().name());
+        }
+    }
+
+    /// The phases that are shown, and the events that are logged, while modules are loaded for so
+    /// long.
+    async fn shown_during(load: Duration) -> (Vec<(String, String)>, Vec<&'static str>) {
+        let names = LoggedNames::default();
+        let subscriber = tracing_subscriber::registry().with(names.clone());
+        let _logging = tracing::subscriber::set_default(subscriber);
+        let progress = Progress::default();
+        await_modules(tokio::time::sleep(load), &progress).await;
+        let names = names.0.lock().unwrap().clone();
+        (progress.entered_after(0), names)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn compilation_of_modules_is_shown_and_logged_after_two_seconds() {
+        let from_cache = shown_during(Duration::from_millis(1999)).await;
+        assert_eq!(from_cache, (Vec::new(), Vec::new()));
+        let (phases, logged) = shown_during(Duration::from_millis(2001)).await;
+        let phase = |name: &str, detail: &str| (name.to_owned(), detail.to_owned());
+        assert_eq!(phases, [phase("compile", "modules, once"), phase("", "")]);
+        assert_eq!(logged, ["modules.compiling"]);
     }
 }
