@@ -15,7 +15,7 @@ use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use tokio::time::timeout;
 
 use super::block_until;
-use super::engine::{PASSWORD, USER};
+use super::engine::{PASSWORD, USER, place};
 
 mod kind;
 mod lock_waits;
@@ -74,7 +74,7 @@ impl TestDatabase {
     pub fn new(kind: Kind) -> Self {
         match kind {
             Kind::Sqlite => {
-                let folder = tempfile::tempdir().expect("a temporary folder");
+                let folder = tempfile::tempdir_in(place()).expect("a temporary folder");
                 Self::file(folder.path().join("bbs.db"), Some(folder))
             }
             Kind::Postgres => {

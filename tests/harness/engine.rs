@@ -314,8 +314,9 @@ const MEMORY: &str = "/dev/shm";
 /// several tests start servers of their own at the same time.
 const FREE_MEMORY: u64 = 4 << 30;
 
-/// The folder of the folders of servers: in memory, unless there is little or `TMPDIR` names another.
-fn place() -> PathBuf {
+/// The folder of the folders of databases: in memory, unless there is little or `TMPDIR` names
+/// another.
+pub(super) fn place() -> PathBuf {
     let free = rustix::fs::statvfs(MEMORY).map_or(0, |found| found.f_bavail * found.f_frsize);
     if std::env::var_os("TMPDIR").is_none() && free.min(available_memory()) >= FREE_MEMORY {
         MEMORY.into()

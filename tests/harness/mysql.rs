@@ -25,7 +25,7 @@ pub static MYSQL: Recipe = Recipe {
 };
 
 /// Reduces durability for speed: commits survive a crash of the server, not a loss of power.
-const SETTINGS: [&str; 13] = [
+const SETTINGS: [&str; 16] = [
     "--bind-address=127.0.0.1",
     "--skip-name-resolve",
     "--innodb-flush-log-at-trx-commit=2",
@@ -38,6 +38,10 @@ const SETTINGS: [&str; 13] = [
     "--skip-log-bin",
     "--max-connections=400",
     "--innodb-buffer-pool-load-at-startup=OFF",
+    // Many small tables beside each other gain nothing by threads for one of them.
+    "--innodb-ddl-threads=1",
+    "--innodb-parallel-read-threads=1",
+    "--innodb-sync-spin-loops=0",
     // The X protocol has a port of its own, and a socket in a folder of the system.
     "--mysqlx=OFF",
 ];

@@ -12,6 +12,10 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+/// That of the host, which many of these tests run in this process.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod additions;
 mod api;
 mod api_versions;
