@@ -26,7 +26,7 @@ pub(super) async fn list<T>(
     range: &Range,
 ) -> Result<Listed<T>, StoreError> {
     let (rows, last) = match range.most {
-        Some(units) => page(tx, projection, filter, range.after.as_ref(), units).await?,
+        Some(units) => page(tx, projection, filter, range, units).await?,
         None => {
             let what = "list records";
             let rows = scan(tx, projection, filter, range, RowLock::None, what).await?;
@@ -172,28 +172,24 @@ pub(super) async fn next_keys(
     keys.await.map_err(failed(what))
 }
 
-/// The rows of a page after a key, and its last key unless the page is the last. The rows are
-/// streamed in key order and counted; if they do not determine the end of the page, another query
-/// does.
+/// The rows of the first page of a range, and its last key, or that of the range if none of its
+/// rows follow. The rows are streamed in key order and counted; if they do not determine the end of
+/// the page, another query does.
 async fn page<T>(
     tx: &mut Transaction,
     projection: &Projection<T>,
     filter: &Filter,
-    after: Option<&Key>,
+    range: &Range,
     units: u32,
-) -> Result<(Vec<Row>, Option<Key>), StoreError> {
+) -> Result<RowsAndEnd, StoreError> {
     const WHAT: &str = "list the records of a page";
     let table = projection.table;
     let dialect = tx.dialect();
-    let beyond = Range {
-        after: after.cloned(),
-        ..Range::default()
-    };
     if filter.is_complete_in_sql(dialect) {
         // One row more than units: the last row belongs to a unit beyond the page, unless some
         // units have several rows.
         let limit = u64::from(units) + 1;
-        let select = select(projection, filter, &beyond, dialect)
+        let select = select(projection, filter, range, dialect)
             .limit(limit)
             .to_owned();
         let columns = projection.columns;
@@ -220,14 +216,13 @@ async fn page<T>(
             }
         }
         drop(rows);
-        if let Some(page) = found.page(limit).map_err(failed(WHAT))? {
-            return Ok(page);
+        if let Some((rows, last)) = found.page(limit).map_err(failed(WHAT))? {
+            return Ok((rows, last.or_else(|| range.through.clone())));
         }
     }
-    let last = page_end(tx, table, filter, after, units).await?;
     let range = Range {
-        through: last,
-        ..beyond
+        through: page_end(tx, table, filter, range, units).await?,
+        ..range.clone()
     };
     let rows = scan(tx, projection, filter, &range, RowLock::None, WHAT).await?;
     Ok((rows, range.through))
@@ -247,7 +242,7 @@ struct PageRows {
     over: Option<bool>,
 }
 
-/// The rows of a page, and its last key unless the page is the last.
+/// The rows of a page, and its last key; none if no rows follow.
 type RowsAndEnd = (Vec<Row>, Option<Key>);
 
 impl PageRows {
@@ -320,18 +315,15 @@ fn surely_differ(one: Option<&[u8]>, other: Option<&[u8]>, dialect: Dialect) -> 
     }
 }
 
-/// The last key of a page after a key; none if the page is the last.
+/// The last key of the first page of a range; that of the range if no units of it follow.
 pub(super) async fn page_end(
     tx: &mut Transaction,
     table: EntityTable,
     filter: &Filter,
-    after: Option<&Key>,
+    range: &Range,
     units: u32,
 ) -> Result<Option<Key>, StoreError> {
-    let beyond = Range {
-        after: after.cloned(),
-        ..Range::default()
-    };
+    let end = PageEnd::new(units);
     let source = UnitSource {
         name: table.name,
         key: vec![KeyColumn::text(table.key)],
@@ -339,8 +331,9 @@ pub(super) async fn page_end(
         texts: table.heavy.to_vec(),
         condition: filter.to_sql(tx.dialect()),
     };
-    let found = next_keys(tx, &[source], &beyond, units, "find the end of a page").await?;
-    Ok(PageEnd::new(units).find(found))
+    let most = end.most_read();
+    let found = next_keys(tx, &[source], range, most, "find the end of a page").await?;
+    Ok(end.find(found).or_else(|| range.through.clone()))
 }
 
 /// Inserts rows with the same columns. `stamp` is a column that each of them gets besides, with its

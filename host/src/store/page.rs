@@ -19,7 +19,8 @@ pub struct Range {
 #[derive(Debug)]
 pub struct Listed<T> {
     pub records: Vec<T>,
-    /// The last key of the page, after which the next one begins; none if no records follow.
+    /// The last key of the page, after which the next one begins; that of the range if none of its
+    /// records follow.
     pub last: Option<Key>,
 }
 
@@ -57,13 +58,23 @@ impl PageEnd {
         self.bytes >= PAGE_BYTES || self.units >= self.most
     }
 
-    /// The last key of the page that begins with these units, each with its size; none if they do
-    /// not fill it.
+    /// The number of units from which [`Self::find`] finds the end: one more than the page has, so
+    /// that a unit follows it.
+    pub(super) fn most_read(&self) -> u32 {
+        self.most.saturating_add(1)
+    }
+
+    /// The last key of the page that begins with these units, each with its size; none if no unit
+    /// follows it.
     pub(super) fn find(mut self, units: Vec<(Key, u64)>) -> Option<Key> {
-        units.into_iter().find_map(|(key, bytes)| {
+        let mut units = units.into_iter().peekable();
+        while let Some((key, bytes)) = units.next() {
             self.begin_unit();
             self.add(bytes);
-            self.is_reached().then_some(key)
-        })
+            if self.is_reached() {
+                return units.peek().is_some().then_some(key);
+            }
+        }
+        None
     }
 }

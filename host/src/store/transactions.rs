@@ -68,9 +68,13 @@ impl Reader {
     ) -> Result<Option<Key>, StoreError> {
         let tx = &mut self.session.tx;
         let all = Filter::everything();
+        let beyond = Range {
+            after: after.cloned(),
+            ..Range::default()
+        };
         match &self.access.backend {
-            Backend::Direct => direct::page_end(tx, table, &all, after, units).await,
-            Backend::Lensed(lenses) => lenses.page_end(tx, table, &all, after, units).await,
+            Backend::Direct => direct::page_end(tx, table, &all, &beyond, units).await,
+            Backend::Lensed(lenses) => lenses.page_end(tx, table, &all, &beyond, units).await,
         }
     }
 
@@ -85,7 +89,7 @@ impl Reader {
         match self.access.backend_of(projection.table) {
             None => Ok(Listed {
                 records: Vec::new(),
-                last: None,
+                last: range.through.clone(),
             }),
             Some(Backend::Direct) => {
                 direct::list(&mut self.session, projection, filter, range).await

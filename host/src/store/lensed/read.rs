@@ -81,22 +81,20 @@ impl Columns for NativeRow<'_> {
 }
 
 impl Lenses {
-    /// The last key of a page after a key. Only the conditions that the database evaluates are
-    /// taken into account, so the page may have fewer records than units.
+    /// The last key of the first page of a range; that of the range if no units of it follow. Only
+    /// the conditions that the database evaluates are taken into account, so the page may have
+    /// fewer records than units.
     pub(in crate::store) async fn page_end(
         &self,
         tx: &mut Transaction,
         table: EntityTable,
         filter: &Filter,
-        after: Option<&Key>,
+        range: &Range,
         units: u32,
     ) -> Result<Option<Key>, StoreError> {
-        let beyond = Range {
-            after: after.cloned(),
-            ..Range::default()
-        };
-        let found = keys::next(self, tx, table, filter, &beyond, units).await?;
-        Ok(PageEnd::new(units).find(found))
+        let end = PageEnd::new(units);
+        let found = keys::next(self, tx, table, filter, range, end.most_read()).await?;
+        Ok(end.find(found).or_else(|| range.through.clone()))
     }
 
     /// The readable records of a range.
@@ -109,9 +107,8 @@ impl Lenses {
     ) -> Result<Listed<T>, StoreError> {
         let mut range = range.clone();
         if let Some(units) = range.most.take() {
-            let after = range.after.as_ref();
             range.through = self
-                .page_end(&mut session.tx, projection.table, filter, after, units)
+                .page_end(&mut session.tx, projection.table, filter, &range, units)
                 .await?;
         }
         let records = self.records(session, projection, filter, &range).await?;
