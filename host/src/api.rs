@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use chain::{ApiError, CallTarget, StreamTarget};
@@ -41,6 +42,12 @@ pub const LINE_END: ApiVersion = NativeVersion::Diego.number();
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a
 /// cell.
 const PAGE_UNITS: u32 = 500;
+
+/// Longest time for which a call waits before it runs: for memory, for the run of its translators,
+/// for a place among large lists, and for earlier calls on its record. Below the 10 s after which
+/// reps, auctioneers and Cloud Controller give up, but not far below: Cloud Controller repeats no
+/// call that is answered with 503.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 const FAILED_BURST: u32 = 100;
 const FAILED_PER_MINUTE: u32 = 10;
@@ -112,6 +119,8 @@ pub struct Request {
     /// Cancelled when the client has disconnected. Ends what a translator computes for it; a change
     /// that a native handler has begun is completed.
     pub abandoned: CancellationToken,
+    /// The end of all waits of the call; see [`LONGEST_WAIT`].
+    pub waits_until: Instant,
 }
 
 /// Upper bound of what a decoded request of any type takes in memory besides its texts, in bytes.

@@ -178,7 +178,9 @@ async fn respond(
         memory,
         answers,
     } = state;
+    let arrived = Instant::now();
     let api = gate.api().await.map_err(HttpError::NotServing);
+    let held = arrived.elapsed();
     let FoundMethod {
         api,
         version,
@@ -187,14 +189,7 @@ async fn respond(
         Ok(found) => found,
         Err(refusal) => return Err(refused(&memory, request, refusal).await),
     };
-    if NativeVersion::of(version).is_none() {
-        let client = request
-            .extensions()
-            .get::<Peer>()
-            .map(Peer::common_name)
-            .unwrap_or_default();
-        metrics.called_older_version(&version.to_string(), target.name(), client);
-    }
+    count_older_version(&metrics, &request, version, &target);
     let route = AnsweredMethod(target.clone());
     let version = HeaderValue::try_from(version.to_string()).expect("a version is header text");
     let connection = request.extensions().get::<ConnectionHandle>().cloned();
@@ -202,6 +197,8 @@ async fn respond(
     let body = memory
         .read(request.into_body(), target.largest_body())
         .await;
+    // The time in which the client sends the body is its own.
+    let waits_until = tokio::time::Instant::now() + api::LONGEST_WAIT.saturating_sub(held);
     if let CallTarget::Stream(stream) = target {
         let open = connection.begin_stream().ok_or(HttpError::TooManyStreams)?;
         let mut response = subscribe(&api, stream, body, &metrics, open)?;
@@ -213,11 +210,12 @@ async fn respond(
     let client = abandoned.clone().drop_guard();
     let answer = match body {
         Ok(body) => {
-            let counted = memory.for_call(&body).await?;
+            let counted = memory.for_call(&body, waits_until).await?;
             let request = api::Request {
                 body,
                 trace_id,
                 abandoned,
+                waits_until,
             };
             run_detached(api, target, request, counted).await?
         }
@@ -236,6 +234,21 @@ async fn respond(
         Answer::Busy => return Err(HttpError::Busy),
     };
     Ok(response.body(body).expect("constant headers are valid"))
+}
+
+/// Counts a call of a version that translators serve.
+fn count_older_version(
+    metrics: &Metrics,
+    request: &Request,
+    version: ApiVersion,
+    target: &CallTarget,
+) {
+    if NativeVersion::of(version).is_some() {
+        return;
+    }
+    let peer = request.extensions().get::<Peer>();
+    let client = peer.map(Peer::common_name).unwrap_or_default();
+    metrics.called_older_version(&version.to_string(), target.name(), client);
 }
 
 /// Keeps no reference to the API once the stream has started, so that open streams do not delay the

@@ -40,6 +40,7 @@ use bbs_work::log_sampling::is_sampled;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
+use tokio::time::{Instant, timeout_at};
 
 use crate::clock::Clock;
 use crate::lock::fence::{Fence, FenceError};
@@ -458,12 +459,14 @@ impl Store {
         Reader::begin(self.clone(), access, self.0.database.read().await?).await
     }
 
-    /// A reader that may be open while translators run.
+    /// A reader that may be open while translators run. Waits up to `until` for a switch, which
+    /// may wait for other such readers.
     ///
     /// # Errors
-    /// As [`reader`](Self::reader).
-    pub async fn lasting_reader(&self) -> Result<Reader, StoreError> {
-        let lasting = Arc::clone(&self.0.lasting).read_owned().await;
+    /// As [`reader`](Self::reader), and [`StoreError::Closed`] if the switch takes longer.
+    pub async fn lasting_reader(&self, until: Instant) -> Result<Reader, StoreError> {
+        let lasting = timeout_at(until, Arc::clone(&self.0.lasting).read_owned()).await;
+        let lasting = lasting.map_err(|_| StoreError::Closed)?;
         Ok(self.reader().await?.lasting(lasting))
     }
 

@@ -8,7 +8,9 @@ pub mod admin {
 
 /// Routes, versions and the handling of a request.
 pub mod api {
-    pub use crate::api::{Answer, Api, NATIVE, NativeVersion, Pages, Request, Route, routes};
+    pub use crate::api::{
+        Answer, Api, LONGEST_WAIT, NATIVE, NativeVersion, Pages, Request, Route, routes,
+    };
 }
 
 /// The parser of arguments.

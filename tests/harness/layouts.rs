@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use bbs::testing::api::{Answer, Api, NATIVE, Request};
+use bbs::testing::api::{Answer, Api, LONGEST_WAIT, NATIVE, Request};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent, MigrateError};
@@ -16,6 +16,7 @@ use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use super::database::TestDatabase;
 use super::on_each::TestFuture;
@@ -310,6 +311,7 @@ async fn listed<M: Message + Default>(api: &Arc<Api>, path: &str) -> M {
         body: Vec::new().into(),
         trace_id: TraceId::NONE,
         abandoned: Default::default(),
+        waits_until: Instant::now() + LONGEST_WAIT,
     };
     let answer = match api.call(target, request).await {
         Answer::Whole(answer) => answer,

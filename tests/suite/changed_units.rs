@@ -12,6 +12,7 @@ use bbs::testing::store::{ChangeRecorder, TableAccess};
 use bbs_proto::models as proto;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use tokio::time::Instant;
 
 use crate::api::actual_lrps::{CLAIM, CRASH, claim, crash};
 use crate::api::evacuation::{RUNNING, running};
@@ -20,7 +21,7 @@ use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::layouts::{self, Layout, NEWEST, SPLIT};
 use crate::harness::server::Server;
 use crate::harness::stored::Stored;
-use crate::harness::{fixture, modules};
+use crate::harness::{PATIENCE, fixture, modules};
 
 /// A recorder with a table of the database, which a test may remove.
 #[derive(Debug)]
@@ -132,13 +133,16 @@ async fn calls_are_refused_while_the_store_is_closed() {
 async fn switch_waits_for_what_takes_long_while_others_go_on() {
     let server = Server::empty(Kind::Sqlite).await;
     let store = &server.store;
-    let lasting = store.lasting_reader().await.unwrap();
+    let until = Instant::now() + PATIENCE;
+    let lasting = store.lasting_reader(until).await.unwrap();
     let mut switch = Box::pin(store.switch());
     assert!((&mut switch).now_or_never().is_none());
     drop(store.reader().await.unwrap());
     let writer = store.writer().await.unwrap();
-    let mut next = Box::pin(store.lasting_reader());
+    let mut next = Box::pin(store.lasting_reader(until));
     assert!((&mut next).now_or_never().is_none());
+    let refused = store.lasting_reader(Instant::now()).await.unwrap_err();
+    assert!(refused.to_string().contains("repeat the call"), "{refused}");
     drop(lasting);
     assert!((&mut switch).now_or_never().is_none());
     drop(store.reader().await.unwrap());

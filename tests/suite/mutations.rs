@@ -221,7 +221,10 @@ const MUTATIONS: &[FileMutations] = &[
         tests: ATTACKS,
         changes: &[
             ("self.next_calls += 1;", ""),
-            ("timeout(WAIT, ", "timeout(WAIT * 1000, "),
+            (
+                "timeout_at(waits_until, permit)",
+                "timeout_at(waits_until + RUN_TIME * 1000, permit)",
+            ),
             (
                 "        () = abandoned.cancelled() =>",
                 "        () = std::future::pending() =>",

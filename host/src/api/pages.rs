@@ -15,7 +15,7 @@ use super::errors::{self, RunError};
 use super::run::{Extent, Run, or_abandoned};
 use super::{Answer, Api, CallTarget, Request};
 use crate::protobuf::split_field;
-use crate::store::{KeptReader, Key, Reader};
+use crate::store::{KeptReader, Key, Range, Reader};
 
 /// The number of the error field of every response message.
 const ERROR_FIELD: u32 = 1;
@@ -23,9 +23,6 @@ const ERROR_FIELD: u32 = 1;
 /// Longest time from the first page of a list to its last: the transaction keeps the database from
 /// cleaning up, and a migration from its cut-over.
 const LONGEST_LIST: Duration = Duration::from_secs(60);
-/// Longest wait of a list of several pages for others to end. Shorter than the 10 s after which
-/// reps, auctioneers and Cloud Controller give up.
-const LONGEST_WAIT: Duration = Duration::from_secs(8);
 /// Longest time between two pages, in which the client takes one and the next waits for a permit,
 /// if the database does not end the transaction before that.
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(5);
@@ -77,8 +74,7 @@ impl Pages {
     /// Reads the first page; the answer is whole if the list fits on it.
     pub(super) async fn begin(api: Arc<Api>, target: CallTarget, request: Request) -> Answer {
         let store = api.service.store().clone();
-        let waits_until = Instant::now() + LONGEST_WAIT;
-        let idle_until = Instant::now() + api.longest_pause;
+        let waits_until = request.waits_until;
         let mut pages = Self {
             units: api.page_units,
             api,
@@ -89,7 +85,7 @@ impl Pages {
             reader: None,
             permit: None,
             until: Instant::now() + LONGEST_LIST,
-            idle_until,
+            idle_until: waits_until,
         };
         let mut first = pages.read(None).await;
         if pages.state != PageState::Done {
@@ -104,6 +100,7 @@ impl Pages {
                 };
                 pages.permit = Some(permit);
                 pages.until = Instant::now() + LONGEST_LIST;
+                pages.idle_until = waits_until;
                 first = pages.read(None).await;
             }
         }
@@ -150,17 +147,28 @@ impl Pages {
 
     async fn read(&mut self, after: Option<Key>) -> Result<Vec<u8>, RunError> {
         self.state = PageState::Done;
+        let mut through: Option<Key> = None;
         loop {
+            // The call is answered with the first page, so its waits are those of the call.
+            let waits_until = if after.is_none() {
+                self.idle_until.min(self.request.waits_until)
+            } else {
+                self.idle_until
+            };
             let extent = Extent::Page {
                 reader: self.reader.take(),
-                idle_until: self.idle_until,
-                after: after.clone(),
-                units: self.units,
+                waits_until,
+                range: Range {
+                    after: after.clone(),
+                    through: through.clone(),
+                    most: Some(self.units),
+                },
             };
             let Run {
                 answer,
                 reader,
                 next,
+                cut,
                 has_one_key,
             } = self
                 .api
@@ -168,12 +176,17 @@ impl Pages {
                 .await;
             self.reader = reader;
             self.idle_until = Instant::now() + self.api.longest_pause;
+            if cut.is_some() {
+                // In the same transaction, so the list that was too long ends there again.
+                through = cut;
+                continue;
+            }
             let (data, error) = match answer {
                 Err(RunError::Translate(fault)) if fault.exceeds_limits && self.units > 1 => {
                     self.units = (self.units / SMALLER).max(1);
                     continue;
                 }
-                // A page of one unit has more keys where a second list goes on beyond the first.
+                // A page of one unit has two keys if each of two lists has another one.
                 Err(RunError::Translate(fault)) if fault.exceeds_limits && has_one_key => {
                     self.api.service.store().leave_out(next.as_deref(), &fault);
                     (Vec::new(), None)

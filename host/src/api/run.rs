@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use bbs_modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout, timeout_at};
+use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{CallTarget, TranslatorChain};
@@ -15,13 +15,8 @@ use super::errors::RunError;
 use super::handlers::{self, HandlerCall};
 use super::{Api, Request};
 use crate::domain::Page;
-use crate::store::{Key, Reader, Store};
+use crate::store::{Key, Range, Reader, Store};
 
-/// Longest wait for a permit. Below the 10 s after which Diego's clients give up, but not far below:
-/// a run keeps its permit while the native handler waits for the database, since its translators
-/// wait on stacks of their own. And Cloud Controller, whose reads are those of an older version,
-/// repeats no call that is answered with 503.
-const WAIT: Duration = Duration::from_secs(8);
 /// Longest time in translators, from the first one's start. A native handler that has begun is not
 /// interrupted.
 const RUN_TIME: Duration = Duration::from_secs(30);
@@ -40,27 +35,13 @@ const LARGE_RUNS: usize = 2;
 )]
 pub(super) enum Extent {
     Whole,
-    /// `reader` is that of the page before; its transaction may be idle up to `idle_until`.
+    /// The first page of `range`. `reader` is that of the page before, or of an attempt at this
+    /// one; the run begins before `waits_until`.
     Page {
         reader: Option<Reader>,
-        idle_until: Instant,
-        after: Option<Key>,
-        units: u32,
+        waits_until: Instant,
+        range: Range,
     },
-}
-
-impl Extent {
-    /// The end of the time for which the transaction of the page before may be idle.
-    fn idle_until(&self) -> Option<Instant> {
-        match self {
-            Self::Page {
-                reader: Some(_),
-                idle_until,
-                ..
-            } => Some(*idle_until),
-            Self::Page { reader: None, .. } | Self::Whole => None,
-        }
-    }
 }
 
 /// The result of one run.
@@ -70,6 +51,8 @@ pub(super) struct Run {
     pub(super) reader: Option<Reader>,
     /// The key after which the next page starts; `None` after the last page.
     pub(super) next: Option<Key>,
+    /// The end of [`Page::cut`]. With it, there is no answer.
+    pub(super) cut: Option<Key>,
     /// Whether the page has a single key and its end is known, so that `next` is valid although
     /// there is no answer.
     pub(super) has_one_key: bool,
@@ -157,7 +140,7 @@ impl RunPermits {
         rank: usize,
         request: &Request,
         is_page: bool,
-    ) -> Result<RunPermit<'_>, RunError> {
+    ) -> Result<RunPermit<'_>, TranslateError> {
         let permit = async {
             // First, so that a large request that waits takes no permit from small ones.
             let is_large = request.body.len() > LARGE_BODY;
@@ -180,8 +163,7 @@ impl RunPermits {
                 _reader: reader,
             }
         };
-        let permit = timeout(WAIT, or_abandoned(&request.abandoned, permit)).await;
-        Ok(permit.map_err(|_| RunError::Busy)??)
+        or_abandoned(&request.abandoned, permit).await
     }
 }
 
@@ -204,27 +186,26 @@ impl Api {
             answer,
             reader: None,
             next: None,
+            cut: None,
             has_one_key: false,
         };
         let is_page = matches!(extent, Extent::Page { .. });
-        let idle_until = extent.idle_until();
+        let waits_until = match &extent {
+            Extent::Whole => request.waits_until,
+            Extent::Page { waits_until, .. } => *waits_until,
+        };
         // Before the first page, which holds a connection: a run that waits for its permit must not
         // hold what others may need.
-        let _permit = match self.permit(&target, request, is_page, idle_until).await {
+        let _permit = match self.permit(&target, request, is_page, waits_until).await {
             Ok(permit) => permit,
             Err(error) => return failed(Err(error)),
         };
         let mut page = match extent {
             Extent::Whole => None,
-            Extent::Page {
-                reader,
-                after,
-                units,
-                ..
-            } => {
-                let page = Page::of(reader, after, units);
+            Extent::Page { reader, range, .. } => {
+                let page = Page::of(reader, range);
                 let mut page = if matches!(target, CallTarget::Translated { .. }) {
-                    page.lasting()
+                    page.lasting(waits_until)
                 } else {
                     page
                 };
@@ -237,33 +218,33 @@ impl Api {
         let answer = self.run_chain(target, request, &mut page).await;
         let has_one_key = page.as_ref().is_some_and(Page::has_one_key);
         let next = page.as_ref().and_then(Page::next);
+        let cut = page.as_ref().and_then(Page::cut);
         Run {
             answer,
             reader: page.and_then(Page::into_reader),
             next,
+            cut,
             has_one_key,
         }
     }
 
-    /// Waits for the permit of a run, if its target needs one; up to `idle_until` if a transaction
-    /// waits with it.
+    /// Waits up to `waits_until` for the permit of a run, if its target needs one. A run keeps its
+    /// permit while the native handler waits for the database, since its translators wait on stacks
+    /// of their own.
     async fn permit(
         &self,
         target: &CallTarget,
         request: &Request,
         is_page: bool,
-        idle_until: Option<Instant>,
+        waits_until: Instant,
     ) -> Result<Option<RunPermit<'_>>, RunError> {
         let CallTarget::Translated { step, .. } = target else {
             return Ok(None);
         };
         let rank = self.chain.rank(*step);
         let permit = self.permits.acquire(rank, request, is_page);
-        let permit = match idle_until {
-            Some(end) => timeout_at(end, permit).await.unwrap_or(Err(RunError::Busy)),
-            None => permit.await,
-        };
-        permit.map(Some)
+        let permit = timeout_at(waits_until, permit).await;
+        Ok(Some(permit.map_err(|_| RunError::Busy)??))
     }
 
     async fn run_chain(
@@ -281,6 +262,7 @@ impl Api {
             exceeds_limits: false,
         };
         let mut body = request.body.clone();
+        let service = self.service.for_call(request.waits_until);
         loop {
             let answer = match target {
                 CallTarget::Native { method, version } => {
@@ -289,8 +271,11 @@ impl Api {
                         trace_id: &request.trace_id,
                         version,
                     };
-                    let answer = handlers::answer(&self.service, method, call, page.as_mut()).await;
-                    Some(Ok(answer?))
+                    let answer = handlers::answer(&service, method, call, page.as_mut()).await?;
+                    if page.as_ref().and_then(Page::cut).is_some() {
+                        return Err(longer_list());
+                    }
+                    Some(Ok(answer))
                 }
                 CallTarget::Stream(stream) => {
                     let name = stream.name();
@@ -317,6 +302,15 @@ impl Api {
             }
         }
     }
+}
+
+/// The end of a run whose page is cut: its translators have more of the first list than the page.
+fn longer_list() -> RunError {
+    let reason = "a later list of the page has more records than the page".to_owned();
+    RunError::Translate(TranslateError {
+        reason,
+        exceeds_limits: true,
+    })
 }
 
 /// The translators that a run has called and that have not answered.

@@ -2,7 +2,10 @@
 //! share one, so that the list is of one moment.
 //!
 //! The first list that is read from the page fixes its last key; later lists see the same keys in
-//! the same state. So a translator can join two lists without missing half of a pair.
+//! the same state. So a translator can join two lists without missing half of a pair. A later list
+//! that has more units than a page cuts the page: it has to be read again up to that end.
+
+use tokio::time::Instant;
 
 use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 
@@ -11,11 +14,13 @@ use crate::store::{Key, Listed, Range, Reader, Store, StoreError};
 pub struct Page {
     /// Absent before [`Page::ready`], and after [`Page::give_back`].
     reader: Option<Reader>,
-    /// Whether its readers are those of [`Store::lasting_reader`].
-    lasts: bool,
-    after: Option<Key>,
+    /// The end of the wait for a reader, if its readers are those of [`Store::lasting_reader`].
+    lasting_until: Option<Instant>,
+    /// The keys that it may have.
+    range: Range,
     end: PageBound,
-    units: u32,
+    /// The last key of a later list that ends before the page does.
+    cut: Option<Key>,
     /// The key of the first record of the lists.
     first_key: Option<Key>,
     has_several_keys: bool,
@@ -35,28 +40,33 @@ impl Page {
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn begin(store: &Store, after: Option<Key>, units: u32) -> Result<Self, StoreError> {
-        Ok(Self::of(Some(store.reader().await?), after, units))
+        let range = Range {
+            after,
+            through: None,
+            most: Some(units),
+        };
+        Ok(Self::of(Some(store.reader().await?), range))
     }
 
-    /// A page that is read in the transaction of an earlier one. If there is none,
-    /// [`ready`](Self::ready) begins it.
-    pub fn of(reader: Option<Reader>, after: Option<Key>, units: u32) -> Self {
+    /// The first page of a range, which is read in the transaction of an earlier one. If there is
+    /// none, [`ready`](Self::ready) begins it.
+    pub fn of(reader: Option<Reader>, range: Range) -> Self {
         Self {
             reader,
-            lasts: false,
-            after,
+            lasting_until: None,
+            range,
             end: PageBound::Open,
-            units,
+            cut: None,
             first_key: None,
             has_several_keys: false,
         }
     }
 
-    /// Marks the page as one that stays open while translators run. `reader`, if there is one, is
-    /// that of [`Store::lasting_reader`].
-    pub fn lasting(self) -> Self {
+    /// Marks the page as one that stays open while translators run. Its reader, if it has one, is
+    /// that of [`Store::lasting_reader`]; it waits for one up to `until`.
+    pub fn lasting(self, until: Instant) -> Self {
         Self {
-            lasts: true,
+            lasting_until: Some(until),
             ..self
         }
     }
@@ -66,10 +76,7 @@ impl Page {
     /// # Errors
     /// The read transaction cannot be opened.
     pub async fn whole(store: &Store) -> Result<Self, StoreError> {
-        Ok(Self {
-            end: PageBound::Fixed(None),
-            ..Self::begin(store, None, 0).await?
-        })
+        Ok(Self::of(Some(store.reader().await?), Range::default()))
     }
 
     /// Ends the transaction of a page that is new, after a failure. A caller that pauses, or waits
@@ -84,10 +91,9 @@ impl Page {
     /// The read transaction cannot be opened.
     pub async fn ready(&mut self, store: &Store) -> Result<(), StoreError> {
         if self.reader.is_none() {
-            let reader = if self.lasts {
-                store.lasting_reader().await?
-            } else {
-                store.reader().await?
+            let reader = match self.lasting_until {
+                Some(until) => store.lasting_reader(until).await?,
+                None => store.reader().await?,
             };
             self.reader = Some(reader);
         }
@@ -96,7 +102,7 @@ impl Page {
 
     /// Whether it is the first page, and nothing was read from it.
     pub fn is_new(&self) -> bool {
-        self.after.is_none() && !self.is_read()
+        self.range.after.is_none() && !self.is_read()
     }
 
     /// Its transaction, also for reads that are not lists and must see the same state.
@@ -127,31 +133,41 @@ impl Page {
         }
     }
 
+    /// The end up to which the page has to be read again, because a later list has more units than
+    /// a page.
+    pub fn cut(&self) -> Option<Key> {
+        self.cut.clone()
+    }
+
     /// Its transaction, for the next page.
     pub fn into_reader(self) -> Option<Reader> {
         self.reader
     }
 
+    /// The range of the next list. A later one is bounded, too: a filter of the first, or keys that
+    /// only the later one has, may leave any number of units up to the end of the page.
     pub(super) fn range(&self) -> Range {
-        let (through, most) = match &self.end {
-            PageBound::Open => (None, Some(self.units)),
-            PageBound::Fixed(last) => (last.clone(), None),
-        };
-        Range {
-            after: self.after.clone(),
-            through,
-            most,
+        match &self.end {
+            PageBound::Open => self.range.clone(),
+            PageBound::Fixed(last) => Range {
+                through: last.clone(),
+                ..self.range.clone()
+            },
         }
     }
 
     /// The records of a list that was read in this page's range, each with the partition key that
-    /// `key_of` returns. Fixes the end of the page.
+    /// `key_of` returns. The first one fixes the end of the page; a later one may cut it.
     pub(super) fn records<T>(&mut self, listed: Listed<T>, key_of: impl Fn(&T) -> &[u8]) -> Vec<T> {
         debug_assert!(
-            listed.last.is_none() || listed.last != self.after,
+            listed.last.is_none() || listed.last != self.range.after,
             "a page ends after the key at which it begins"
         );
-        self.end = PageBound::Fixed(listed.last);
+        match &self.end {
+            PageBound::Open => self.end = PageBound::Fixed(listed.last),
+            PageBound::Fixed(last) if *last == listed.last => {}
+            PageBound::Fixed(_) => self.cut = listed.last,
+        }
         // In key order: all between them have the key that both have.
         for record in [listed.records.first(), listed.records.last()]
             .into_iter()

@@ -9,6 +9,7 @@ use bbs_model::change::RecordChange;
 use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::lrp_update::Pace;
 use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::DomainError;
 use super::desired_lrps::Stops;
@@ -22,8 +23,23 @@ use crate::metrics::Measures;
 use crate::store::Store;
 
 /// A shared handle; clones are the same service.
-#[derive(Debug, Clone)]
-pub struct Service(Arc<Inner>);
+#[derive(Debug)]
+pub struct Service {
+    inner: Arc<Inner>,
+    /// The end of the waits of the call that has this handle.
+    waits_until: Option<Instant>,
+}
+
+/// A clone is for work that outlives the call, so that the limit of its waits is not that of the
+/// call.
+impl Clone for Service {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            waits_until: None,
+        }
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -98,7 +114,7 @@ impl Service {
         measures: Measures,
     ) -> Self {
         let completions = Completions::new(policy.task_callback_workers);
-        Self(Arc::new(Inner {
+        let inner = Inner {
             store,
             events,
             clients,
@@ -109,34 +125,46 @@ impl Service {
             policy,
             measures,
             given_up: watch::Sender::new(false),
-        }))
+        };
+        Self {
+            inner: Arc::new(inner),
+            waits_until: None,
+        }
+    }
+
+    /// A handle for one call, whose waits have to end together at `waits_until`.
+    pub fn for_call(&self, waits_until: Instant) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            waits_until: Some(waits_until),
+        }
     }
 
     /// The records.
     pub fn store(&self) -> &Store {
-        &self.0.store
+        &self.inner.store
     }
 
     /// The event hub.
     pub fn events(&self) -> &Events {
-        &self.0.events
+        &self.inner.events
     }
 
     /// The clients of other components.
     pub fn clients(&self) -> &Clients {
-        &self.0.clients
+        &self.inner.clients
     }
 
     pub(super) fn completions(&self) -> &Completions {
-        &self.0.completions
+        &self.inner.completions
     }
 
     pub(super) fn stops(&self) -> &Stops {
-        &self.0.stops
+        &self.inner.stops
     }
 
     pub(super) fn update_hints(&self) -> &UpdateHints {
-        &self.0.update_hints
+        &self.inner.update_hints
     }
 
     /// Whether a task replaces instances of any desired LRP now; not while it waits for one of them
@@ -147,21 +175,22 @@ impl Service {
 
     /// The configured limits.
     pub fn policy(&self) -> &Policy {
-        &self.0.policy
+        &self.inner.policy
     }
 
     /// The counters that the service feeds.
     pub fn measures(&self) -> &Measures {
-        &self.0.measures
+        &self.inner.measures
     }
 
     /// Locks a process guid or a task guid. Hold the lock over the transaction and the publication
     /// of its events.
     ///
     /// # Errors
-    /// `Busy` if others hold it for too long.
+    /// `Busy` if others hold it for too long, or at the end of the waits of a call.
     pub async fn lock_key(&self, key: &[u8]) -> Result<KeyLock, DomainError> {
-        self.0.key_locks.lock(&self.0.store.lock_class(key)).await
+        let class = self.inner.store.lock_class(key);
+        self.inner.key_locks.lock(&class, self.waits_until).await
     }
 
     /// Publishes a committed change of a desired LRP. The caller holds the key lock, so that events
@@ -183,14 +212,14 @@ impl Service {
 
     /// Reports that no call can succeed any more, so that the host stops and is restarted.
     pub fn give_up(&self) {
-        self.0.given_up.send_replace(true);
+        self.inner.given_up.send_replace(true);
     }
 
     /// Returns after [`Self::give_up`].
     pub async fn given_up(&self) {
         // The sender lives as long as the service.
         let _ = self
-            .0
+            .inner
             .given_up
             .subscribe()
             .wait_for(|given_up| *given_up)

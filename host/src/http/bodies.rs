@@ -9,7 +9,7 @@ use bbs_work::log_sampling::LineLimit;
 use bytes::BytesMut;
 use http_body_util::{BodyExt, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::api;
 
@@ -135,8 +135,13 @@ impl Memory {
         }
     }
 
-    /// Waits until there is memory for a call with this body.
-    pub(super) async fn for_call(&self, body: &[u8]) -> Result<OwnedSemaphorePermit, BodyError> {
+    /// Waits until there is memory for a call with this body. `waits_until` is the end of all waits
+    /// of the call.
+    pub(super) async fn for_call(
+        &self,
+        body: &[u8],
+        waits_until: Instant,
+    ) -> Result<OwnedSemaphorePermit, BodyError> {
         let wanted = permits(body.len() * COPIES + api::decoded_bytes(body)).max(1);
         let calls = if wanted < SMALL_CALL_KIB {
             &self.small_calls
@@ -144,9 +149,8 @@ impl Memory {
             &self.calls
         };
         let waiting = Arc::clone(calls).acquire_many_owned(wanted);
-        let acquired = timeout(LONGEST_MEMORY_WAIT, waiting)
-            .await
-            .map_err(|_| self.busy())?;
+        let end = waits_until.min(Instant::now() + LONGEST_MEMORY_WAIT);
+        let acquired = timeout_at(end, waiting).await.map_err(|_| self.busy())?;
         Ok(acquired.expect("the semaphore is never closed"))
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bbs::testing::api::{Answer, Api, NativeVersion, Pages, Request, routes};
+use bbs::testing::api::{Answer, Api, LONGEST_WAIT, NativeVersion, Pages, Request, routes};
 use bbs::testing::modules::translate::Verb;
 use bbs_model::TraceId;
 use bbs_proto::models as proto;
@@ -195,6 +195,7 @@ async fn pages_of(api: &Arc<Api>) -> Pages {
         body: Vec::new().into(),
         trace_id: TraceId::NONE,
         abandoned: Default::default(),
+        waits_until: Instant::now() + LONGEST_WAIT,
     };
     match api.call(target, request).await {
         Answer::Pages(pages) => *pages,

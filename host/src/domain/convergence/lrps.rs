@@ -107,7 +107,11 @@ async fn page(
         units.entry(guid).or_default().wanted = Some(wanted);
     }
     let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
-    let range = page.range();
+    // All of them: a guid without its instances would look like one that has none.
+    let range = Range {
+        most: None,
+        ..page.range()
+    };
     for row in page.reader().instance_parts(&range).await? {
         rows.entry(row.process_guid.clone()).or_default().push(row);
     }

@@ -14,6 +14,7 @@ use crate::clients::auctioneer::TaskStart;
 use crate::domain::tasks::{change_task, delete_if, submit};
 use crate::domain::{DomainError, Page, Service, tasks};
 use crate::metrics::TaskCounts;
+use crate::store::Range;
 
 const PAGE_TASKS: u32 = 250;
 
@@ -126,7 +127,12 @@ impl ConvergedTasks {
         let mut reader = page.into_reader();
         let mut after = None;
         loop {
-            let mut page = Page::of(reader, after, PAGE_TASKS);
+            let range = Range {
+                after,
+                through: None,
+                most: Some(PAGE_TASKS),
+            };
+            let mut page = Page::of(reader, range);
             for task in tasks::list(&mut page, &filter).await? {
                 if task.state() == TaskState::Pending {
                     self.waiting.push(TaskStart::of(&task));

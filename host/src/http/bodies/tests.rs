@@ -4,7 +4,6 @@ use std::convert::Infallible;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use futures_util::{StreamExt, stream};
-use tokio::time::Instant;
 
 use super::*;
 
@@ -135,20 +134,28 @@ async fn incomplete_bodies_leave_no_memory_for_large_ones_but_for_small_ones() {
 async fn call_waits_for_memory_and_is_given_up_when_there_is_none() {
     let memory = Memory::default();
     let body = [0x0a, 0].repeat(30_000);
-    let mut running = vec![memory.for_call(&body).await.unwrap()];
-    while let Ok(permit) = timeout(Duration::ZERO, memory.for_call(&body)).await {
+    let waits_until = Instant::now() + api::LONGEST_WAIT;
+    let mut running = vec![memory.for_call(&body, waits_until).await.unwrap()];
+    while let Ok(permit) = timeout(Duration::ZERO, memory.for_call(&body, waits_until)).await {
         running.push(permit.unwrap());
     }
     assert_eq!(running.len(), 2, "of 60 MiB each");
-    let begin = Instant::now();
-    assert!(matches!(memory.for_call(&body).await, Err(BodyError::Busy)));
-    assert_eq!(begin.elapsed(), LONGEST_MEMORY_WAIT);
+    for waits_for in [LONGEST_MEMORY_WAIT, LONGEST_MEMORY_WAIT / 2] {
+        let begin = Instant::now();
+        let refused = memory.for_call(&body, begin + waits_for).await;
+        assert!(matches!(refused, Err(BodyError::Busy)));
+        assert_eq!(begin.elapsed(), waits_for);
+    }
+    let no_wait = Instant::now();
     drop(
         memory
-            .for_call(&[])
+            .for_call(&[], no_wait)
             .await
             .expect("a small call waits for no large one"),
     );
-    let (permit, ()) = tokio::join!(memory.for_call(&body), async { drop(running.pop()) });
+    let waits_until = Instant::now() + api::LONGEST_WAIT;
+    let (permit, ()) = tokio::join!(memory.for_call(&body, waits_until), async {
+        drop(running.pop());
+    });
     assert!(permit.is_ok(), "another call has ended");
 }

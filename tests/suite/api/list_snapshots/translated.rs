@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::testing::api::{Answer, Api, NativeVersion, Request};
+use bbs::testing::api::{Answer, Api, LONGEST_WAIT, NativeVersion, Request};
 use bbs::testing::modules::translate::{
     AnswerForm, ApiVersion, CallProgress, ChangedRecord, Method, NextAnswer, NextCall, Translate,
     TranslateError, TranslatedCall, TranslatedEvent, TranslatorManifest, Verb,
@@ -18,17 +18,20 @@ use futures_util::future::BoxFuture;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::KEPT;
+use super::{CLIENTS_GIVE_UP, KEPT};
 use crate::api::{desire, lrp};
 use crate::harness::database::{Kind, on_each_server};
+use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
 const SERVES: ApiVersion = ApiVersion::new(1, 0);
 /// An answer of more bytes is too large for the translator.
 const LARGEST_ANSWER: usize = 4_000;
+/// The domain that the method `Others` lists.
+const OTHERS: &str = "others";
 
 /// A translator whose method `Waits` stops before it calls the next version and before it answers;
-/// `Joins` lists the records of the request, and then all.
+/// `Joins` lists the records of the request, and then all; `Others`, then those of [`OTHERS`].
 struct ListTranslator {
     manifest: TranslatorManifest,
     instances: usize,
@@ -64,7 +67,7 @@ impl ListTranslator {
                 onto: NativeVersion::Diego.number(),
                 name: "lists".to_owned(),
                 summary: "Lists desired LRPs.".to_owned(),
-                methods: ["Waits", "Joins"].map(method).into(),
+                methods: ["Waits", "Joins", "Others"].map(method).into(),
                 hides: Vec::new(),
             },
             instances,
@@ -90,16 +93,16 @@ impl Translate for ListTranslator {
     }
 
     fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
-        let waits = method == "Waits";
-        let mut lists = vec![request.to_vec()];
-        if !waits {
-            let all = proto::DesiredLrPsRequest::default();
-            lists.insert(0, all.encode_to_vec());
-        }
+        let later = match method {
+            "Joins" => Some(of_domain("")),
+            "Others" => Some(of_domain(OTHERS)),
+            _ => None,
+        };
+        let later = later.map(|later| later.encode_to_vec());
         Box::new(ListTranslatorCall {
             translator: self,
-            waits,
-            lists,
+            waits: method == "Waits",
+            lists: later.into_iter().chain([request.to_vec()]).collect(),
         })
     }
 
@@ -161,19 +164,32 @@ async fn desire_annotated(server: &Server, guid: &str, domain: &str, annotation_
     desire(server, desired).await;
 }
 
-/// The answer to a request for all desired LRPs.
-fn listed(server: &Server, path: &str) -> impl Future<Output = Answer> + use<> {
-    listed_by(&server.api, path)
+/// A request for the desired LRPs of a domain; without one, for all.
+fn of_domain(domain: &str) -> proto::DesiredLrPsRequest {
+    proto::DesiredLrPsRequest {
+        domain: domain.into(),
+        ..Default::default()
+    }
 }
 
-fn listed_by(api: &Arc<Api>, path: &str) -> impl Future<Output = Answer> + use<> {
+/// The answer to a request for all desired LRPs.
+fn listed(server: &Server, path: &str) -> impl Future<Output = Answer> + use<> {
+    listed_by(&server.api, path, &of_domain(""))
+}
+
+fn listed_by(
+    api: &Arc<Api>,
+    path: &str,
+    request: &proto::DesiredLrPsRequest,
+) -> impl Future<Output = Answer> + use<> {
     let found = api.find(Some(SERVES), Verb::Post, path);
     let (_, target) = found.expect("a method of the translator");
     let api = Arc::clone(api);
     let request = Request {
-        body: Bytes::new(),
+        body: request.encode_to_vec().into(),
         trace_id: TraceId::NONE,
         abandoned: Default::default(),
+        waits_until: Instant::now() + LONGEST_WAIT,
     };
     async move { api.call(target, request).await }
 }
@@ -234,6 +250,38 @@ async fn pause_of_the_client_and_wait_for_an_instance_have_one_limit() {
     other.abort();
 }
 
+/// Goal: all waits of a call end together. Method: a list waits for a place among the large ones,
+/// and then for the only instance of its translator, which another list has taken meanwhile.
+#[tokio::test]
+async fn waits_for_a_place_and_then_for_a_run_have_one_limit() {
+    const FOR_A_PLACE: Duration = Duration::from_secs(3);
+    let translator = ListTranslator::new();
+    let server = with_translator(Kind::Sqlite, &translator, 2).await;
+    for guid in ["a", "b", "c", "d"] {
+        desire_annotated(&server, guid, "domain", 0).await;
+    }
+    let kept: Vec<_> = std::iter::from_fn(|| server.store.try_keep_reader()).collect();
+    let began = Instant::now();
+    let list = tokio::spawn(listed(&server, "waits"));
+    translator.stopped().await;
+    let other = tokio::spawn(listed(&server, "waits"));
+    translator.goes_on.add_permits(1);
+    translator.stopped().await;
+    translator.goes_on.add_permits(1);
+    // The other one, which has the instance as soon as the first page of the list is read.
+    translator.stopped().await;
+
+    tokio::time::pause();
+    tokio::time::advance(FOR_A_PLACE).await;
+    drop(kept);
+    let answer = list.await.unwrap();
+    let waited = began.elapsed();
+    tokio::time::resume();
+    assert!(matches!(answer, Answer::Busy), "{answer:?}");
+    assert!(waited < CLIENTS_GIVE_UP, "{waited:?}");
+    other.abort();
+}
+
 /// Goal: lists of the translators before and after a reload leave readers to other calls. Method:
 /// those before it have as many readers as translated calls may have.
 #[tokio::test]
@@ -251,7 +299,7 @@ async fn lists_of_translators_before_and_after_a_reload_share_their_readers() {
     let translators = vec![Arc::clone(&after) as Arc<dyn Translate>];
     let api = Arc::new(Api::new(server.service.clone(), translators, None).unwrap());
     tokio::time::pause();
-    let refused = listed_by(&api, "waits").await;
+    let refused = listed_by(&api, "waits", &of_domain("")).await;
     tokio::time::resume();
     assert!(matches!(refused, Answer::Busy), "{refused:?}");
 
@@ -260,24 +308,54 @@ async fn lists_of_translators_before_and_after_a_reload_share_their_readers() {
         assert!(matches!(list.await.unwrap(), Answer::Whole(_)));
     }
     after.goes_on.add_permits(2);
-    let answered = listed_by(&api, "waits").await;
+    let answered = listed_by(&api, "waits", &of_domain("")).await;
     assert!(matches!(answered, Answer::Whole(_)), "{answered:?}");
 }
 
-/// Goal: a list is not answered as complete without records that are small. Method: the first list
-/// of a page ends before the second, which then has all further records.
+on_each_layout!(later_list_of_a_page_is_bounded_and_complete);
+/// Goal: no list of a page has more units than a page. Method: the first list of each page has one
+/// record at most, after which the table ends for it, and the later one has all.
+async fn later_list_of_a_page_is_bounded_and_complete(kind: Kind) {
+    const UNITS: usize = 2;
+    let server = with_translator(kind, &ListTranslator::new(), UNITS as u32).await;
+    for guid in ["a", "b", "c", "d", "e", "f", "g"] {
+        let domain = if guid == "d" { "first" } else { OTHERS };
+        desire_annotated(&server, guid, domain, 0).await;
+    }
+    let Answer::Pages(mut list) = listed_by(&server.api, "joins", &of_domain("first")).await else {
+        panic!("the list has several pages")
+    };
+    let mut guids = Vec::new();
+    while let Some(page) = list.next().await {
+        let page = proto::DesiredLrPsResponse::decode(&page[..]).unwrap();
+        assert_eq!(page.error, None);
+        assert!(page.desired_lrps.len() <= UNITS, "{:?}", page.desired_lrps);
+        guids.extend(page.desired_lrps.into_iter().map(|lrp| lrp.process_guid));
+    }
+    assert_eq!(guids.concat(), b"abcdefg");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn later_list_that_is_too_large_for_the_translator_is_read_in_smaller_pages() {
+    let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 8).await;
+    desire_annotated(&server, "a", "first", 0).await;
+    for guid in ["b", "c", "d", "e", "f"] {
+        desire_annotated(&server, guid, OTHERS, LARGEST_ANSWER / 4).await;
+    }
+    let reply = server.call("/v1.0/joins", &of_domain("first")).await;
+    let answer: proto::DesiredLrPsResponse = reply.message();
+    assert_eq!((answer.error, answer.desired_lrps.len()), (None, 6));
+    assert_eq!(server.store.left_out(), 0);
+}
+
+/// Goal: a list is not answered as complete without records that are small. Method: the smallest
+/// page has two records, one of each list.
 #[tokio::test(flavor = "multi_thread")]
 async fn too_large_page_of_several_records_is_an_error() {
     let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 8).await;
     desire_annotated(&server, "a", "first", 0).await;
-    for guid in ["b", "c", "d", "e", "f"] {
-        desire_annotated(&server, guid, "second", LARGEST_ANSWER / 4).await;
-    }
-    let request = proto::DesiredLrPsRequest {
-        domain: b"first".to_vec(),
-        ..Default::default()
-    };
-    let reply = server.call("/v1.0/joins", &request).await;
+    desire_annotated(&server, "b", OTHERS, LARGEST_ANSWER).await;
+    let reply = server.call("/v1.0/others", &of_domain("first")).await;
     let answer: proto::DesiredLrPsResponse = reply.message();
     let error = answer.error.expect("an error");
     assert_eq!(&error.message[..], b"the list is too large");
