@@ -18,7 +18,7 @@ pub(super) use change::{ChangedSlot, announce, change_slot, write};
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
-use crate::store::{ReadableSlot, Store};
+use crate::store::ReadableSlot;
 
 /// Lists the actual LRPs of a page that match a filter.
 ///
@@ -161,28 +161,34 @@ pub async fn remove(
 ) -> Result<(), DomainError> {
     let lock = service.lock_key(process_guid).await?;
     let slot = (process_guid, index);
-    let changed = retry(|| attempt_removal(service.store(), slot, instance)).await?;
+    let changed = retry(|| attempt_removal(service, slot, instance)).await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
     drop(lock);
     Ok(())
 }
 
 async fn attempt_removal(
-    store: &Store,
+    service: &Service,
     (process_guid, index): (&[u8], i32),
     instance: Option<&InstanceKey>,
 ) -> Result<Option<ChangedSlot>, DomainError> {
-    let mut writer = store.writer().await?;
+    let mut writer = service.store().writer().await?;
     let before = writer.slot(process_guid, index).await?;
     let mut after = before.clone();
     match (after.remove(instance), instance) {
-        // Without the managed row, the current definition shows whether an update replaces it.
         (Err(SlotError::NotFound), Some(instance))
             if before.presence_of(instance) == Some(Presence::Evacuating) =>
         {
-            let wanted = writer.wanted(process_guid).await?;
-            let current = wanted.ok_or(DomainError::NotFound)?.definition_id;
-            after.remove_without_successor(instance, &current)?;
+            match writer.wanted(process_guid).await? {
+                // Without the managed row, the current definition shows whether an update replaces
+                // it.
+                Some(wanted) => after.remove_without_successor(instance, &wanted.definition_id)?,
+                // The rows that a removed desired LRP leaves name no definition.
+                None if service.update_hints().is_asked(instance, writer.now_ns()) => {
+                    after.remove_evacuating(instance)?;
+                }
+                None => return Err(DomainError::NotFound),
+            }
         }
         (removed, _) => removed?,
     }

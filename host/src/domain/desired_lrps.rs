@@ -309,6 +309,14 @@ pub async fn remove(
     if before.is_some() {
         service.publish_desired_lrp(before, None, trace_id);
     }
+    // Their rows name no definition any more, by which the call of a cell that removes one would be
+    // recognised.
+    for row in slots.iter().filter_map(|slot| slot.after.replaced()) {
+        let now_ns = store.now_ns();
+        service
+            .update_hints()
+            .note_asked(row.instance_key(), now_ns);
+    }
     let running = instances::publish_removed(service, slots, trace_id);
     // Without a container, no later change of an instance would end the work on its update, which
     // would keep its places.

@@ -308,6 +308,27 @@ async fn removal_ends_the_update(kind: Kind) {
     }
 }
 
+on_each_layout!(containers_of_an_lrp_removed_during_its_update_are_removed_by_their_cells);
+async fn containers_of_an_lrp_removed_during_its_update_are_removed_by_their_cells(kind: Kind) {
+    for names in [["old-0", "new-0"], ["new-0", "old-0"]] {
+        let server = updating(kind, 1).await;
+        claim_new(&server, 0, "new-0").await;
+        assert_eq!(remove_lrp(&server).await, None);
+        assert_eq!(
+            rows(&server).await,
+            ["0/0 CLAIMED new-0 ", "0/1 RUNNING old-0 "]
+        );
+        for name in names {
+            assert_eq!(
+                call_error(&server, REMOVE, &remove(0, Some(name))).await,
+                None,
+                "{name}"
+            );
+        }
+        assert_eq!(rows(&server).await, [""; 0]);
+    }
+}
+
 on_each_layout!(container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell);
 async fn container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell(kind: Kind) {
     let server = updating(kind, 1).await;
