@@ -214,15 +214,17 @@ impl Writer {
     /// The ages of the definitions of a process guid.
     ///
     /// # Errors
-    /// As of [`Writer`]; [`StoreError::Unreadable`] for a damaged record.
+    /// As of [`Writer`]. Unreadable records are left out.
     pub async fn definition_ages(
         &mut self,
         process_guid: &[u8],
     ) -> Result<Vec<DefinitionAge>, StoreError> {
-        self.rows(&AGES, process_guid, Filter::everything())
-            .await?
-            .into_iter()
-            .collect()
+        let ages = match self.rows(&AGES, process_guid, Filter::everything()).await {
+            // A lens reads all of them or none.
+            Err(damage @ StoreError::Unreadable { .. }) => vec![Err(damage)],
+            ages => ages?,
+        };
+        self.session.store.readable(ages.into_iter())
     }
 
     /// Stores a definition, in place of one of the same id.

@@ -8,6 +8,7 @@ use bbs::testing::domain::{Policy, convergence};
 use super::*;
 use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
+use crate::harness::on_each::on_one_server;
 use crate::harness::server::NOW_NS;
 
 /// The definitions as they are listed: the id, the memory, and whether each is current or previous.
@@ -177,6 +178,23 @@ async fn rollback_gives_no_credentials_to_a_public_image(kind: Kind) {
     start_new(&server, 0, "back-0").await;
     until_done(&server).await;
     assert_eq!(get(&server, "guid").await.image_password, b"");
+}
+
+on_one_server!(
+    credentials_are_changed_beside_definitions_that_cannot_be_read,
+    postgres
+);
+/// Goal: archived definitions do not fail a call about the current one. Method: their column gets
+/// another type, by hand.
+async fn credentials_are_changed_beside_definitions_that_cannot_be_read() {
+    let server = running(Kind::Postgres, 0).await;
+    after_updates(&server, &["version-2"]).await;
+    server
+        .sql("ALTER TABLE bbs_lrp_definitions ALTER COLUMN last_active_at TYPE TEXT")
+        .await;
+    assert_eq!(update(&server, with_password("valid")).await, None);
+    assert_eq!(get(&server, "guid").await.image_password, b"valid");
+    assert!(server.store.left_out() > 0);
 }
 
 // A client sends the definition as it was before the credentials of its image were changed.
