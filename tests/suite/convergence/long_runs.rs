@@ -1,18 +1,17 @@
-//! Runs of convergence that take long: cells join after a run has listed those that are present.
+//! Runs of convergence that take long: cells join after a run has listed those that are present,
+//! and desired LRPs change before it calls the cells.
 
 use bbs::testing::domain::Policy;
 
 use super::*;
 use crate::harness::database::on_each_database;
+use crate::harness::neighbours::ReceivedRequest;
 use crate::harness::server::Options;
 
 const LONG_NS: i64 = 11 * 60 * SECOND_NS;
 
-on_each_database!(container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays);
-/// Method: the run works on one instance after the other, and waits for Locket to look up the cell
-/// of the first one, which is gone. Meanwhile a cell joins and claims the second one, which was due
-/// for an auction.
-async fn container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays(kind: Kind) {
+/// A server whose convergence works on one instance, and calls one cell, after the other.
+async fn with_one_worker(kind: Kind) -> ConvergenceTest {
     let neighbours = Neighbours::start();
     let policy = Policy {
         convergence_workers: 1,
@@ -24,7 +23,15 @@ async fn container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays(ki
         ..Options::on(kind)
     };
     let server = Server::start(options).await;
-    let test = ConvergenceTest { server, neighbours };
+    ConvergenceTest { server, neighbours }
+}
+
+on_each_database!(container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays);
+/// Method: the run works on one instance after the other, and waits for Locket to look up the cell
+/// of the first one, which is gone. Meanwhile a cell joins and claims the second one, which was due
+/// for an auction.
+async fn container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays(kind: Kind) {
+    let test = with_one_worker(kind).await;
     for guid in ["p", "q"] {
         let one = proto::DesiredLrp {
             instances: 1,
@@ -61,4 +68,46 @@ async fn container_of_a_cell_that_joined_during_a_run_of_eleven_minutes_stays(ki
     let (converged, ()) = tokio::join!(convergence::run(&test.server.service), join);
     assert_eq!(converged.unwrap().lrps.claimed, 1);
     assert_eq!(test.rows().await, ["q/0 CLAIMED 0 cell-b"]);
+}
+
+on_each_database!(container_gets_the_routes_of_the_moment_of_its_call);
+/// Method: the rep answers the call about the first container once a client has changed the routes
+/// again; the call about the second one was collected before.
+async fn container_gets_the_routes_of_the_moment_of_its_call(kind: Kind) {
+    let test = with_one_worker(kind).await;
+    desire(&test.server, lrp("p")).await;
+    for index in [0, 1] {
+        test.start(index, "cell-a").await;
+    }
+    test.keep_fresh(0).await;
+    let rep = &test.neighbours.rep;
+    test.update(internal_routes()).await;
+    rep.wait_for_requests(2).await;
+    rep.reply_next(&[StubReply::OnceReleased]);
+    let change = async {
+        let first = rep.wait_for_requests(1).await;
+        let later = routes(&[("internal-router", r#"[{"hostname":"later.internal"}]"#)]);
+        let update = proto::DesiredLrpUpdate {
+            routes: Some(later),
+            ..Default::default()
+        };
+        test.update(update).await;
+        // Those of the client's call.
+        rep.wait_for_requests(2).await;
+        rep.release();
+        first
+    };
+    let (converged, first) = tokio::join!(convergence::run(&test.server.service), change);
+    converged.unwrap();
+    let hostnames = |requests: Vec<ReceivedRequest>| {
+        let sent = requests.into_iter().map(|request| request.body);
+        sent.filter_map(|body| {
+            body["internal_routes"][0]["hostname"]
+                .as_str()
+                .map(str::to_owned)
+        })
+        .collect::<Vec<_>>()
+    };
+    assert_eq!(hostnames(first), ["app.internal"]);
+    assert_eq!(hostnames(rep.take_requests()), ["later.internal"]);
 }
