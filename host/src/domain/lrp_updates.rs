@@ -89,7 +89,7 @@ pub(super) fn spawn(service: Service, process_guid: Text) {
     tokio::spawn(async move {
         while service
             .update_hints()
-            .continues(&process_guid, run(&service, &process_guid).await)
+            .continues(&process_guid, run_step(&service, &process_guid).await)
         {}
         service.update_hints().give_places(&service);
     });
@@ -113,20 +113,27 @@ pub(super) async fn find_all(service: &Service) -> Result<(), DomainError> {
 }
 
 /// Runs one step. A failure is only logged: convergence repeats the step.
-async fn run(service: &Service, process_guid: &[u8]) -> StepEnd {
-    let _permit = service.update_hints().permit().await;
-    let step = async {
-        // Before any place is taken.
-        service.update_hints().recover(|| find_all(service)).await?;
-        advance::advance(service, process_guid).await
+async fn run_step(service: &Service, process_guid: &Text) -> StepEnd {
+    // In a task of its own: after a panic here, the work would count as running for good.
+    let step = tokio::spawn(step(service.clone(), process_guid.clone()));
+    let reason = match step.await {
+        Ok(Ok(is_done)) if is_done => return StepEnd::Done,
+        Ok(Ok(_)) => return StepEnd::Waits,
+        Ok(Err(fault)) => with_causes(&fault).to_string(),
+        Err(panic) => panic.to_string(),
     };
-    match step.await {
-        Ok(is_done) if is_done => StepEnd::Done,
-        Ok(_) => StepEnd::Waits,
-        Err(fault) => {
-            let process_guid = String::from_utf8_lossy(process_guid);
-            tracing::warn!(%process_guid, reason = %with_causes(&fault), "the update of a desired LRP did not advance; convergence continues it");
-            StepEnd::Failed
-        }
-    }
+    let process_guid = String::from_utf8_lossy(process_guid);
+    tracing::warn!(%process_guid, %reason, "the update of a desired LRP did not advance; convergence continues it");
+    StepEnd::Failed
+}
+
+/// One step; whether all instances run the current definition.
+async fn step(service: Service, process_guid: Text) -> Result<bool, DomainError> {
+    let _permit = service.update_hints().permit().await;
+    // Before any place is taken.
+    service
+        .update_hints()
+        .recover(|| find_all(&service))
+        .await?;
+    advance::advance(&service, &process_guid).await
 }

@@ -156,48 +156,56 @@ async fn work(service: Service, cell_id: Text) {
     loop {
         let containers = service.stops().take_requests(&cell_id);
         let [first, ..] = &containers[..] else { return };
-        let cell = match service.clients().cells.find(&cell_id).await {
-            Ok(Some(cell)) => cell,
-            missing => {
-                let reason = missing.err().map_or_else(
-                    || "its cell is not present".to_owned(),
-                    |fault| fault.to_string(),
-                );
-                service.stops().note_failed(
-                    containers.len() as u64,
-                    &reason,
-                    &first.key.process_guid,
-                    first.key.index,
-                );
-                continue;
-            }
-        };
-        let service = &service;
-        let cell = &cell;
-        let stopping =
-            stream::iter(&containers).for_each_concurrent(REQUESTS, |container| async move {
-                let StopRequest {
-                    key,
-                    instance,
-                    trace_id,
-                } = container;
-                let _permit = service.stops().permit().await;
-                if let Err(fault) = service
-                    .clients()
-                    .reps
-                    .stop(cell, key, instance, trace_id)
-                    .await
-                {
-                    service.stops().note_failed(
-                        1,
-                        &fault.to_string(),
-                        &key.process_guid,
-                        key.index,
-                    );
-                }
-            });
-        stopping.await;
+        let count = containers.len() as u64;
+        let LrpKey {
+            process_guid,
+            index,
+            ..
+        } = first.key.clone();
+        // In a task of its own: after a panic here, no task would work through the queue.
+        let stopping = stop_all(service.clone(), cell_id.clone(), containers);
+        let stopped = tokio::spawn(stopping).await;
+        if let Err(reason) = stopped.unwrap_or_else(|panic| Err(panic.to_string())) {
+            let stops = service.stops();
+            stops.note_failed(count, &reason, &process_guid, index);
+        }
     }
+}
+
+/// Has a cell stop containers.
+///
+/// # Errors
+/// The reason why the cell was not called at all.
+async fn stop_all(
+    service: Service,
+    cell_id: Text,
+    containers: Vec<StopRequest>,
+) -> Result<(), String> {
+    let found = service.clients().cells.find(&cell_id).await;
+    let cell = found.map_err(|fault| fault.to_string())?;
+    let cell = &cell.ok_or("its cell is not present")?;
+    let service = &service;
+    let stopping =
+        stream::iter(&containers).for_each_concurrent(REQUESTS, |container| async move {
+            let StopRequest {
+                key,
+                instance,
+                trace_id,
+            } = container;
+            let _permit = service.stops().permit().await;
+            if let Err(fault) = service
+                .clients()
+                .reps
+                .stop(cell, key, instance, trace_id)
+                .await
+            {
+                service
+                    .stops()
+                    .note_failed(1, &fault.to_string(), &key.process_guid, key.index);
+            }
+        });
+    stopping.await;
+    Ok(())
 }
 
 #[cfg(test)]

@@ -107,6 +107,25 @@ impl Completions {
         taken
     }
 
+    /// Runs the job of one guid after the other, as a worker, until none waits.
+    async fn run_jobs<F>(&self, job: impl Fn(Arc<[u8]>) -> F)
+    where
+        F: Future<Output = Result<Delivery, DomainError>> + Send + 'static,
+    {
+        while let Some(guid) = self.take() {
+            // In a task of its own: a panic ends the job and not the worker.
+            match tokio::spawn(job(Arc::clone(&guid))).await {
+                // Or it was resolved or deleted while it waited.
+                Ok(Ok(Delivery::Ended) | Err(DomainError::NotFound | DomainError::Task(_))) => {}
+                Ok(Ok(Delivery::Unanswered)) => {
+                    self.note_failed(&guid, &format_args!("no answer to {ATTEMPTS} posts"));
+                }
+                Ok(Err(fault)) => self.note_failed(&guid, &with_causes(&fault)),
+                Err(panic) => self.note_failed(&guid, &panic),
+            }
+        }
+    }
+
     fn note_failed(&self, guid: &[u8], reason: &dyn Display) {
         if let Some(left_out) = self.failures.admit() {
             let task = String::from_utf8_lossy(guid);
@@ -119,18 +138,8 @@ impl Completions {
 }
 
 async fn work(service: Service) {
-    while let Some(guid) = service.completions().take() {
-        match call_back(&service, &guid).await {
-            // Or it was resolved or deleted while it waited.
-            Ok(Delivery::Ended) | Err(DomainError::NotFound | DomainError::Task(_)) => {}
-            Ok(Delivery::Unanswered) => service
-                .completions()
-                .note_failed(&guid, &format_args!("no answer to {ATTEMPTS} posts")),
-            Err(fault) => service
-                .completions()
-                .note_failed(&guid, &with_causes(&fault)),
-        }
-    }
+    let job = |guid| call_back(service.clone(), guid);
+    service.completions().run_jobs(job).await;
 }
 
 enum Delivery {
@@ -141,14 +150,17 @@ enum Delivery {
 
 /// Posts the end of a task. Another client may have resolved it while it waited, so this decides
 /// anew.
-async fn call_back(service: &Service, guid: &[u8]) -> Result<Delivery, DomainError> {
-    let changed = change_task(service, guid, |task, now_ns| task.resolve(now_ns).map(Some)).await?;
+async fn call_back(service: Service, guid: Arc<[u8]>) -> Result<Delivery, DomainError> {
+    let changed = change_task(&service, &guid, |task, now_ns| {
+        task.resolve(now_ns).map(Some)
+    })
+    .await?;
     let task = changed.after.expect("resolving changes a task");
     for _ in 0..ATTEMPTS {
         match service.clients().callbacks.post(&task).await {
             Ok(status) if RETRIED_STATUSES.contains(&status) => {}
             // Any other status counts as delivered.
-            Ok(_) => return delete(service, guid).await.map(|()| Delivery::Ended),
+            Ok(_) => return delete(&service, &guid).await.map(|()| Delivery::Ended),
             Err(fault) if fault.is_request_timeout() => {}
             Err(fault) => return Err(DomainError::Client(fault)),
         }
@@ -194,6 +206,25 @@ mod tests {
             QueuedCallback::NeedsWorker,
             "one has ended"
         );
+    }
+
+    #[tokio::test]
+    async fn worker_goes_on_after_a_job_that_panics() {
+        let completions = Completions::new(1);
+        let first = completions.add(b"first");
+        completions.add(b"second");
+        let ended = Arc::new(Mutex::new(Vec::new()));
+        let job = |guid: Arc<[u8]>| {
+            let ended = Arc::clone(&ended);
+            async move {
+                assert_eq!(&guid[..], b"second");
+                ended.lock().push(guid);
+                Ok(Delivery::Ended)
+            }
+        };
+        completions.run_jobs(job).await;
+        assert_eq!(ended.lock().concat(), b"second");
+        assert_eq!(completions.add(b"third"), first, "the worker has ended");
     }
 
     #[test]
