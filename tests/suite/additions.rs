@@ -139,6 +139,10 @@ const POSTGRES: &[Object] = &[
         "index op_idx",
     ),
     object(
+        &["CREATE INDEX op_idx ON actual_lrps (domain COLLATE \"C\")"],
+        "index op_idx",
+    ),
+    object(
         &["CREATE UNIQUE INDEX op_idx ON desired_lrps (process_guid)"],
         "index op_idx",
     ),

@@ -1,6 +1,6 @@
 //! Schemas on each database: a layout is created, read back from the catalog tables, and compared.
 
-use bbs::testing::database::schema::{self, ColumnChange, PhysicalTable};
+use bbs::testing::database::schema::{self, ColumnChange, ColumnOptions, PhysicalTable};
 use bbs::testing::database::{Database, Dialect, sql};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
@@ -293,7 +293,8 @@ async fn widening_alters_the_column_in_place(kind: Kind) {
     );
     // Twice: a host that was killed after it repeats it.
     for _ in 0..2 {
-        let widened = schema::alter_column(dialect, "sample", &wide, None);
+        let options = ColumnOptions::default();
+        let widened = schema::alter_column(dialect, "sample", &wide, &options);
         run(&database, [widened]).await;
     }
     *table
@@ -302,6 +303,51 @@ async fn widening_alters_the_column_in_place(kind: Kind) {
         .find(|column| column.name == "short")
         .unwrap() = wide;
     assert_eq!(differences(&database, "sample", &table).await, NONE);
+}
+
+on_each_server!(widened_column_keeps_the_options_of_its_owner);
+async fn widened_column_keeps_the_options_of_its_owner(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let dialect = database.dialect();
+    run(&database, creation(dialect, &sample())).await;
+    let given: &[&str] = match kind {
+        Kind::Sqlite => unreachable!("it has no such options"),
+        Kind::Postgres => &[
+            "ALTER TABLE sample ALTER short TYPE VARCHAR(1024) COLLATE \"C\"",
+            "ALTER TABLE sample ALTER short SET STORAGE EXTERNAL",
+            "ALTER TABLE sample ALTER short SET COMPRESSION pglz",
+            "COMMENT ON COLUMN sample.short IS 'why? it''s \\ here'",
+        ],
+        Kind::Mariadb | Kind::Mysql => &[
+            "ALTER TABLE sample MODIFY short VARCHAR(1024) COLLATE latin1_bin NOT NULL \
+               DEFAULT '' INVISIBLE COMMENT 'why? it''s \\\\ here'",
+        ],
+    };
+    let query = if kind == Kind::Postgres {
+        "SELECT concat_ws(' ', collname, attstorage, attcompression, description) \
+         FROM pg_attribute JOIN pg_collation l ON l.oid = attcollation \
+         JOIN pg_description ON objoid = attrelid AND objsubid = attnum \
+         WHERE attrelid = 'sample'::regclass AND attname = 'short'"
+    } else {
+        "SELECT CONCAT_WS(' ', collation_name, extra, column_comment) \
+         FROM information_schema.columns \
+         WHERE table_schema = DATABASE() AND table_name = 'sample' AND column_name = 'short'"
+    };
+    for statement in given {
+        execute(&database, statement).await;
+    }
+    let before = texts(&database, query).await;
+    assert!(before[0].ends_with(r"why? it's \ here"), "{before:?}");
+    let default = Some(Literal::Text("new".into()));
+    let wide = column("short", ColumnType::Varchar(4096), false, default);
+    for _ in 0..2 {
+        let table = found(&database, "sample").await.unwrap();
+        let options = table.options_of("short");
+        let widened = schema::alter_column(dialect, "sample", &wide, &options);
+        run(&database, [widened]).await;
+        assert_eq!(texts(&database, query).await, before);
+    }
 }
 
 on_each_server!(schema_difference_is_described_in_sql_terms);

@@ -63,10 +63,10 @@ impl PhysicalTable {
         self.columns.iter().any(|column| column.name == name)
     }
 
-    /// The collation of a column, if it is not that of the table.
-    pub fn collation_of(&self, column: &str) -> Option<&str> {
+    /// The options of a column; those by default if there is no such column.
+    pub fn options_of(&self, column: &str) -> ColumnOptions {
         let found = self.columns.iter().find(|known| known.name == column);
-        found.and_then(|column| column.collation.as_deref())
+        found.map_or_else(ColumnOptions::default, |column| column.options.clone())
     }
 
     /// Whether there is an index of this name, whatever its columns are.
@@ -86,10 +86,36 @@ pub struct PhysicalColumn {
     pub nullable: bool,
     /// In SQLite's notation: a number, or text in single quotes.
     pub default: Option<String>,
-    /// The collation of its texts, if it is not that of the table. MariaDB and MySQL only.
-    pub collation: Option<String>,
+    /// The properties that no layout states.
+    pub options: ColumnOptions,
     /// A property beyond those, such as `GENERATED`, which no column of a layout has.
     pub special: Option<String>,
+}
+
+/// The properties of a column that no layout states: its owner chose them, and they stay when its
+/// definition changes, or its table is replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ColumnOptions {
+    /// The collation of its texts, as SQL, if it is not the one by default: that of the table on
+    /// MariaDB and MySQL, that of the type on PostgreSQL.
+    pub collation: Option<String>,
+    /// Its comment, where that is a part of the definition: on MariaDB and MySQL.
+    pub comment: Option<String>,
+    /// Whether `SELECT *` leaves it out. MariaDB and MySQL only.
+    pub is_invisible: bool,
+    /// The actions of `ALTER COLUMN` that restore how its values are stored, which a new type
+    /// resets. PostgreSQL only.
+    pub storage: Vec<String>,
+}
+
+impl ColumnOptions {
+    /// The type of a column with these options.
+    fn collated(&self, kind: String) -> String {
+        match &self.collation {
+            Some(collation) => format!("{kind} COLLATE {collation}"),
+            None => kind,
+        }
+    }
 }
 
 /// An index as the database describes it.
@@ -168,22 +194,13 @@ fn quoted(text: &str) -> String {
 }
 
 fn definition(dialect: Dialect, column: &Column) -> ColumnDef {
-    definition_like(dialect, column, None, None)
+    definition_with(dialect, column, &ColumnOptions::default())
 }
 
-/// The definition of a column with the comment and the collation of another.
-fn definition_like(
-    dialect: Dialect,
-    column: &Column,
-    comment: Option<&str>,
-    collation: Option<&str>,
-) -> ColumnDef {
+/// The definition of a column, but for the storage of its values.
+fn definition_with(dialect: Dialect, column: &Column, options: &ColumnOptions) -> ColumnDef {
     let mut definition = ColumnDef::new(Alias::new(&column.name));
-    let kind = type_name(dialect, column.kind);
-    let kind = match collation {
-        Some(collation) => format!("{kind} COLLATE {collation}"),
-        None => kind,
-    };
+    let kind = options.collated(type_name(dialect, column.kind));
     definition.custom(Alias::new(kind));
     if !column.nullable {
         definition.not_null();
@@ -199,8 +216,13 @@ fn definition_like(
             format!("DEFAULT {default}")
         }
     });
+    let invisible = options.is_invisible.then(|| mysql::INVISIBLE.to_owned());
+    let comment = options.comment.as_deref();
     let comment = comment.map(|comment| format!("COMMENT {}", mysql::text_literal(comment)));
-    let extra: Vec<_> = default.into_iter().chain(comment).collect();
+    let extra: Vec<_> = [default, invisible, comment]
+        .into_iter()
+        .flatten()
+        .collect();
     if !extra.is_empty() {
         definition.extra(extra.join(" "));
     }
@@ -245,11 +267,11 @@ fn creation(
 ) -> sea_query::TableCreateStatement {
     let mut query = TableQuery::create();
     query.table(Alias::new(name));
+    let by_default = ColumnOptions::default();
     for column in &table.columns {
-        let name = &column.name;
-        let comment = options.column_comments.get(name).map(String::as_str);
-        let collation = options.column_collations.get(name).map(String::as_str);
-        query.col(definition_like(dialect, column, comment, collation));
+        let options = options.of_columns.get(&column.name);
+        let options = options.unwrap_or(&by_default);
+        query.col(definition_with(dialect, column, options));
     }
     let mut key = IndexQuery::create();
     if dialect == Dialect::Postgres {
@@ -313,19 +335,19 @@ fn is_long_text(kind: ColumnType) -> bool {
     kind.is_text() && !matches!(kind, ColumnType::Varchar(_))
 }
 
-/// Gives a column its new definition. `collation` is that of the column, if it is not that of its
-/// table, which MariaDB and MySQL would give it. Only valid where [`column_change`] returns
+/// Gives a column its new definition. `options` are those that it has: the statement states them,
+/// since the server resets them otherwise. Only valid where [`column_change`] returns
 /// [`ColumnChange::Widening`].
 pub fn alter_column(
     dialect: Dialect,
     table: &str,
     column: &Column,
-    collation: Option<&str>,
+    options: &ColumnOptions,
 ) -> String {
     match dialect {
-        Dialect::Postgres => postgres::alter_column(table, column),
+        Dialect::Postgres => postgres::alter_column(table, column, options),
         Dialect::Sqlite | Dialect::Mysql => {
-            let definition = definition_like(dialect, column, None, collation);
+            let definition = definition_with(dialect, column, options);
             written(dialect, alteration(table).modify_column(definition))
         }
     }
@@ -402,7 +424,7 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
         kind: type_name(dialect, column.kind),
         nullable: column.nullable,
         default: column.default.as_ref().map(canonical),
-        collation: None,
+        options: ColumnOptions::default(),
         special: None,
     }
 }

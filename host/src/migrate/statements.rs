@@ -80,8 +80,7 @@ pub(super) fn in_place(
         .filter(|column| !found.has_column(&column.name));
     old.map(|index| schema::drop_index(dialect, name, &index.name))
         .chain(plan.widened(source, dialect).map(|column| {
-            let collation = found.collation_of(&column.name);
-            schema::alter_column(dialect, name, column, collation)
+            schema::alter_column(dialect, name, column, &found.options_of(&column.name))
         }))
         .chain(columns.map(|column| add_column(server, name, column)))
         .chain(new.map(|index| schema::create_index(dialect, name, index)))

@@ -1,10 +1,13 @@
 //! Objects that a migration carries over, up and down: the server's own catalog says the same of
 //! the tables before and after.
 
+use bbs::testing::lock::fence::Fence;
+use bbs::testing::migrate::Intent;
+use bbs::testing::migrate::online::{self, Start};
+
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
 use crate::harness::fixture::{OLDEST, VERSION};
-use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::Stored;
 
 /// The kinds and names of what belongs to a table on PostgreSQL, as text.
@@ -38,12 +41,21 @@ const MYSQL_PROPERTIES: &str = "
             REPLACE(LOWER(create_options), 'row_format=dynamic', ''))
         FROM information_schema.tables
         WHERE table_schema = DATABASE() AND table_name IN ('actual_lrps', 'desired_lrps')
-    UNION ALL SELECT CONCAT_WS(' ', table_name, column_name, column_type, column_default, column_comment)
+    UNION ALL SELECT CONCAT_WS(' ', table_name, column_name, column_type, column_default, extra, column_comment)
         FROM information_schema.columns
         WHERE table_schema = DATABASE() AND (column_comment <> '' OR column_name LIKE 'op\\\\_%')
     UNION ALL SELECT CONCAT_WS(' ', table_name, index_name, column_name, seq_in_index)
         FROM information_schema.statistics WHERE table_schema = DATABASE() AND index_name LIKE 'op\\\\_%'
     ORDER BY 1";
+
+/// Columns of PostgreSQL whose collations are not those of their types.
+const POSTGRES_COLLATIONS: &str = "
+    SELECT concat_ws(' ', c.relname, a.attname, l.collname)
+        FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+        JOIN pg_type y ON y.oid = a.atttypid JOIN pg_collation l ON l.oid = a.attcollation
+        WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind = 'r'
+        AND a.attnum > 0 AND a.attcollation <> y.typcollation
+        ORDER BY 1";
 
 /// Columns of MariaDB and MySQL whose collations are not those of their tables.
 const MYSQL_COLLATIONS: &str = "
@@ -137,7 +149,7 @@ async fn belongings_of_mysql_are_carried_over(stored: Stored) {
         "ALTER TABLE actual_lrps COMMENT = 'why? of the ''owner''; a \\\\ '",
         "ALTER TABLE desired_lrps CONVERT TO CHARACTER SET latin1 COLLATE latin1_bin",
         "ALTER TABLE desired_lrps ROW_FORMAT=COMPRESSED KEY_BLOCK_SIZE=8 STATS_PERSISTENT=1",
-        "ALTER TABLE actual_lrps MODIFY cell_id VARCHAR(255) NOT NULL DEFAULT '' COMMENT 'where?'",
+        "ALTER TABLE actual_lrps MODIFY cell_id VARCHAR(255) NOT NULL DEFAULT '' INVISIBLE COMMENT 'where?'",
         "ALTER TABLE actual_lrps ADD COLUMN op_note VARCHAR(40) NOT NULL DEFAULT 'none'",
         "CREATE INDEX op_idx ON actual_lrps (process_guid, state)",
     ] {
@@ -146,46 +158,78 @@ async fn belongings_of_mysql_are_carried_over(stored: Stored) {
     assert_carried_over(&stored, MYSQL_PROPERTIES).await;
 }
 
-on_each_mysql!(column_keeps_a_collation_that_is_not_the_tables);
-/// Goal: values that differ stay different, and those of a copy can be compared with those of its
-/// original. Method: guids are compared by their bytes, and two of them differ in case.
-async fn column_keeps_a_collation_that_is_not_the_tables(kind: Kind) {
-    let stored = with_fixture(kind).await;
-    let sorted = |collation: &str| format!("VARCHAR(255) COLLATE {collation} NOT NULL");
-    let binary = sorted("utf8mb4_bin");
-    let linguistic = sorted("utf8mb4_unicode_520_ci");
-    for statement in [
-        format!("ALTER TABLE desired_lrps MODIFY process_guid {binary}"),
-        format!("ALTER TABLE actual_lrps MODIFY process_guid {binary}"),
-        format!("ALTER TABLE actual_lrps MODIFY domain {linguistic}"),
-        format!("ALTER TABLE desired_lrps MODIFY log_guid {linguistic}"),
-        "UPDATE desired_lrps SET process_guid = 'Guid-Aa' LIMIT 1".to_owned(),
-        "UPDATE desired_lrps SET process_guid = 'guid-aA' WHERE process_guid <> 'Guid-Aa' LIMIT 1"
-            .to_owned(),
+/// Gives columns collations of their own, and two LRPs guids that differ in case.
+async fn collate_columns(stored: &Stored, kind: Kind) {
+    let [binary, other] = match kind {
+        Kind::Sqlite => unreachable!("it has no collations that a migration carries over"),
+        Kind::Postgres => ["\"C\"", "\"POSIX\""],
+        Kind::Mariadb | Kind::Mysql => ["utf8mb4_bin", "utf8mb4_unicode_520_ci"],
+    };
+    for (table, column, collation) in [
+        ("desired_lrps", "process_guid", binary),
+        ("actual_lrps", "process_guid", binary),
+        ("actual_lrps", "domain", other),
+        ("desired_lrps", "log_guid", other),
     ] {
+        let change = if kind == Kind::Postgres {
+            format!("ALTER {column} TYPE VARCHAR(255) COLLATE {collation}")
+        } else {
+            format!("MODIFY {column} VARCHAR(255) COLLATE {collation} NOT NULL")
+        };
+        let statement = format!("ALTER TABLE {table} {change}");
         stored.execute(&statement).await;
     }
-    let of_lrps = async || {
-        let mut found = properties(&stored, MYSQL_COLLATIONS).await;
-        found.retain(|line| !line.starts_with("bbs_"));
-        found
-    };
-    let before = of_lrps().await;
-    assert_eq!(before.len(), 4, "{before:?}");
+    let guids = "SELECT process_guid FROM desired_lrps ORDER BY 1 LIMIT 2";
+    let guids = properties(stored, guids).await;
+    for (guid, renamed) in guids.iter().zip(["Guid-Aa", "guid-aA"]) {
+        let renaming = format!("SET process_guid = '{renamed}' WHERE process_guid = '{guid}'");
+        let update = format!("UPDATE desired_lrps {renaming}");
+        stored.execute(&update).await;
+    }
+}
+
+/// Asserts that these are the collations of the LRPs, and that values that differ stay different.
+async fn assert_collated(stored: &Stored, query: &str, before: &[String]) {
+    let mut found = properties(stored, query).await;
+    found.retain(|line| !line.starts_with("bbs_") && !line.contains("__"));
+    assert_eq!(found, before);
     let different = "SELECT process_guid FROM desired_lrps \
                      WHERE process_guid IN ('Guid-Aa', 'guid-aA') ORDER BY 1";
-    stored.up(newest(&stored)).await.unwrap();
-    assert_eq!(of_lrps().await, before);
-    assert_eq!(properties(&stored, different).await, ["Guid-Aa", "guid-aA"]);
-    let created = "bbs_lrp_updates process_guid utf8mb4_bin".to_owned();
-    assert!(
-        properties(&stored, MYSQL_COLLATIONS)
-            .await
-            .contains(&created)
-    );
+    assert_eq!(properties(stored, different).await, ["Guid-Aa", "guid-aA"]);
+}
+
+on_each_server!(column_keeps_a_collation_of_its_own);
+/// Goal: values that differ stay different, and those of a copy can be compared with those of its
+/// original. Method: guids are compared by their bytes, and two of them differ in case.
+async fn column_keeps_a_collation_of_its_own(kind: Kind) {
+    let stored = with_fixture(kind).await;
+    let newest = newest(&stored);
+    collate_columns(&stored, kind).await;
+    let (query, created) = if kind == Kind::Postgres {
+        (POSTGRES_COLLATIONS, "bbs_lrp_updates process_guid C")
+    } else {
+        (MYSQL_COLLATIONS, "bbs_lrp_updates process_guid utf8mb4_bin")
+    };
+    let before = properties(&stored, query).await;
+    assert_eq!(before.len(), 4, "{before:?}");
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let intent = Intent::Up { wanted: newest };
+    let Start::Follow(online) = online::start(&stored.context, &fence, intent)
+        .await
+        .unwrap()
+    else {
+        panic!("there is nothing to migrate");
+    };
+    online.copy(&stored.context, &fence).await.unwrap();
+    let done = online.cut_over(&stored.context, &fence, || {}).await;
+    done.unwrap();
+    assert_collated(&stored, query, &before).await;
     stored.down(OLDEST).await.unwrap();
-    assert_eq!(of_lrps().await, before);
-    assert_eq!(properties(&stored, different).await, ["Guid-Aa", "guid-aA"]);
+    assert_collated(&stored, query, &before).await;
+    stored.up(newest).await.unwrap();
+    assert_collated(&stored, query, &before).await;
+    let created = created.to_owned();
+    assert!(properties(&stored, query).await.contains(&created));
 }
 
 on_each_database!(additional_column_keeps_its_values_and_index);

@@ -6,11 +6,12 @@ mod mysql;
 mod postgres;
 mod sqlite;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_lens::layout::schema::Table;
 
-use crate::{Dialect, SqlError, Transaction};
+use super::ColumnOptions;
+use crate::{Dialect, SqlError, Transaction, sql};
 
 /// The use of a name where a table is expected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,10 +52,8 @@ impl AttachedObject {
 pub struct TableOptions {
     /// The end of a `CREATE TABLE` statement.
     pub(super) of_table: String,
-    /// The comments of columns that are part of their definition.
-    pub(super) column_comments: BTreeMap<String, String>,
-    /// The collations of columns, where they are not that of the table.
-    pub(super) column_collations: BTreeMap<String, String>,
+    /// Those of columns, by name.
+    pub(super) of_columns: BTreeMap<String, ColumnOptions>,
     /// Statements for the table while it is empty.
     pub(super) once_created: Vec<String>,
 }
@@ -119,14 +118,14 @@ pub async fn options(
 ) -> Result<TableOptions, SqlError> {
     match tx.dialect() {
         Dialect::Sqlite => Ok(TableOptions::default()),
-        Dialect::Postgres => postgres::options(tx, table, staged).await,
+        Dialect::Postgres => postgres::options(tx, table, staged, origins).await,
         Dialect::Mysql => mysql::options(tx, table, origins).await,
     }
 }
 
 /// The options of a table that takes no other's place. Its texts are compared with those of the
-/// first of some tables that exists, whose collation it gets: that of the database itself may be
-/// another one, since it was changed after they were made.
+/// first of some tables that exists. On MariaDB and MySQL it gets the collation of that one: that
+/// of the database itself may be another one, since it was changed after they were made.
 ///
 /// # Errors
 /// If a query fails.
@@ -136,17 +135,46 @@ pub async fn options_beside(
     origins: &[ColumnOrigin<'_>],
 ) -> Result<TableOptions, SqlError> {
     let mut options = TableOptions::new(tx.dialect());
-    if tx.dialect() == Dialect::Mysql {
-        for table in tables {
-            if let Some(collation) = mysql::collation(tx, table).await? {
-                options.of_table += &format!(" COLLATE={collation}");
-                options.column_collations =
-                    mysql::column_collations(tx, &collation, origins).await?;
-                break;
+    match tx.dialect() {
+        Dialect::Sqlite => {}
+        Dialect::Postgres => postgres::collate(tx, &mut options, origins).await?,
+        Dialect::Mysql => {
+            for table in tables {
+                if let Some(collation) = mysql::collation(tx, table).await? {
+                    options.of_table += &format!(" COLLATE={collation}");
+                    mysql::collate(tx, &mut options, &collation, origins).await?;
+                    break;
+                }
             }
         }
     }
     Ok(options)
+}
+
+/// Gives columns the collations of their origins, but for the one that they have by default.
+/// `query` finds those of a table.
+async fn collate(
+    tx: &mut Transaction,
+    options: &mut TableOptions,
+    query: &'static str,
+    by_default: &str,
+    origins: &[ColumnOrigin<'_>],
+) -> Result<(), SqlError> {
+    let tables: BTreeSet<&str> = origins.iter().map(|origin| origin.of_table).collect();
+    for table in tables {
+        let found = tx.fetch_as(sql(query).bind(table), |row| {
+            Ok((row.owned_text(0)?, row.owned_text(1)?))
+        });
+        let mut found: BTreeMap<String, String> = found.await?;
+        found.retain(|_, collation| *collation != by_default);
+        for origin in origins.iter().filter(|origin| origin.of_table == table) {
+            if let Some(collation) = found.get(origin.of_column) {
+                let column = options.of_columns.entry(origin.column.to_owned());
+                column.or_default().collation = Some(collation.clone());
+            }
+        }
+    }
+    Ok(())
 }
 
 /// A table that will replace another one.

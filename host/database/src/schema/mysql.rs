@@ -4,7 +4,7 @@
 
 use bbs_lens::layout::schema::ColumnType;
 
-use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted};
+use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index, quoted};
 use crate::{SqlError, Transaction, sql};
 
 pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
@@ -14,7 +14,7 @@ const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHA
      CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%', \
      CASE WHEN collation_name <> (SELECT table_collation FROM information_schema.tables t \
      WHERE t.table_schema = DATABASE() AND t.table_name = columns.table_name) \
-     THEN CAST(collation_name AS CHAR) END \
+     THEN CAST(collation_name AS CHAR) END, CAST(column_comment AS CHAR) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? ORDER BY ordinal_position";
 
 /// Spells out a prefix, an expression or another order, so that it equals no column name.
@@ -26,6 +26,8 @@ const INDEXES: &str = "SELECT CAST(index_name AS CHAR), CASE WHEN column_name IS
      ORDER BY index_name, seq_in_index";
 
 const BOOLEAN: &str = "BOOLEAN";
+/// Among what the server says of a column, and in its definition.
+pub(super) const INVISIBLE: &str = "INVISIBLE";
 /// Length in characters from which MySQL always stores two length bytes, whatever the character
 /// set: up to 255 bytes it stores one, and the change from one to two rewrites the table.
 const TWO_BYTE_LENGTH: u32 = 256;
@@ -94,15 +96,22 @@ pub(super) async fn read(
                 )
             }
         });
-        let collation = row.text(6)?.map(str::to_owned);
-        let special = special(row.text_or_empty(4)?, collation.is_some());
+        let extra = row.text_or_empty(4)?.to_uppercase();
+        let comment = row.text(7)?.filter(|comment| !comment.is_empty());
+        let options = ColumnOptions {
+            collation: row.text(6)?.map(str::to_owned),
+            comment: comment.map(str::to_owned),
+            is_invisible: extra.split_whitespace().any(|word| word == INVISIBLE),
+            ..ColumnOptions::default()
+        };
+        let special = special(&extra, options.collation.is_some());
         let name = row.owned_text(0)?;
         columns.push(PhysicalColumn {
             name,
             kind,
             nullable: row.flag(2)? == Some(true),
             default,
-            collation,
+            options,
             special,
         });
     }
@@ -128,10 +137,10 @@ pub(super) async fn read(
     }))
 }
 
-/// A property beyond type and default: the column is computed, changes by itself, or has a
-/// collation of its own.
+/// A property beyond type and default: the column is computed, changes by itself, is invisible, or
+/// has a collation of its own.
 fn special(extra: &str, has_collation: bool) -> Option<String> {
-    let extra = extra.to_uppercase().replace("DEFAULT_GENERATED", "");
+    let extra = extra.replace("DEFAULT_GENERATED", "");
     let words: Vec<_> = extra
         .split_whitespace()
         .chain(has_collation.then_some("COLLATE"))

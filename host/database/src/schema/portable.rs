@@ -79,6 +79,7 @@ fn literal(kind: ColumnType, default: &str) -> Option<Literal> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::schema::ColumnOptions;
 
     fn column(kind: &str, default: Option<&str>) -> PhysicalColumn {
         let default = default.map(str::to_owned);
@@ -87,7 +88,7 @@ mod tests {
             kind: kind.to_owned(),
             nullable: true,
             default,
-            collation: None,
+            options: ColumnOptions::default(),
             special: None,
         }
     }

@@ -6,29 +6,40 @@ use std::collections::BTreeMap;
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Table};
 use sea_query::Value;
 
-use super::{PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
+use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
 use crate::{Dialect, Sql, SqlError, Transaction, of_few_lengths, sql};
 
 /// The object ids and names of those of some tables that exist.
 pub(super) const TABLES: &str = "SELECT oid::bigint, relname::text FROM pg_catalog.pg_class WHERE relname IN (?) AND relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
+/// `to_jsonb` has the compression of a column only on servers that know one: from version 14 on.
 const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \
      pg_catalog.pg_get_expr(d.adbin, d.adrelid), CASE WHEN a.attgenerated <> '' THEN 'GENERATED' \
      WHEN a.attidentity <> '' THEN 'IDENTITY' \
-     WHEN a.attcollation <> (SELECT y.typcollation FROM pg_catalog.pg_type y WHERE y.oid = a.atttypid) THEN 'COLLATE' \
+     WHEN a.attcollation <> y.typcollation THEN 'COLLATE' \
      WHEN pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%' THEN 'SERIAL' END, \
-     a.attrelid::bigint \
-     FROM pg_catalog.pg_attribute a \
+     a.attrelid::bigint, \
+     CASE WHEN a.attcollation <> y.typcollation THEN (SELECT format('%I.%I', n.nspname, l.collname) \
+     FROM pg_catalog.pg_collation l JOIN pg_catalog.pg_namespace n ON n.oid = l.collnamespace \
+     WHERE l.oid = a.attcollation) END, \
+     CASE WHEN a.attstorage <> y.typstorage THEN 'SET STORAGE ' || CASE a.attstorage \
+     WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END END, \
+     CASE to_jsonb(a) ->> 'attcompression' \
+     WHEN 'p' THEN 'SET COMPRESSION pglz' WHEN 'l' THEN 'SET COMPRESSION lz4' END \
+     FROM pg_catalog.pg_attribute a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid \
      LEFT JOIN pg_catalog.pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum \
      WHERE a.attrelid IN (?) AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attrelid, a.attnum";
 
 /// Marks an index that is invalid or more than a list of columns in place of its columns, so that
-/// it equals none of a layout. The index of a unique or exclusion constraint belongs to that.
+/// it equals none of a layout; so does one that does not sort texts by the collations of its
+/// columns. The index of a unique or exclusion constraint belongs to that.
 const INDEXES: &str = "SELECT c.relname::text, CASE WHEN NOT i.indisvalid THEN 'invalid' \
      WHEN i.indpred IS NOT NULL THEN 'of some rows' WHEN i.indoption[k.n - 1] <> 0 OR i.indnatts > i.indnkeyatts \
      OR NOT EXISTS (SELECT 1 FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod \
      WHERE o.oid = i.indclass[k.n - 1] AND o.opcdefault AND m.amname = 'btree') \
+     OR EXISTS (SELECT 1 FROM pg_catalog.pg_attribute a WHERE a.attrelid = i.indrelid \
+     AND a.attnum = i.indkey[k.n - 1] AND a.attcollation <> i.indcollation[k.n - 1]) \
      THEN pg_catalog.pg_get_indexdef(i.indexrelid) \
      ELSE pg_catalog.pg_get_indexdef(i.indexrelid, k.n, false) END, i.indisunique, i.indisprimary, \
      i.indrelid::bigint \
@@ -96,7 +107,7 @@ pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
     }
 }
 
-pub(super) fn alter_column(table: &str, column: &Column) -> String {
+pub(super) fn alter_column(table: &str, column: &Column, options: &ColumnOptions) -> String {
     let name = identifier(&column.name);
     let nullable = if column.nullable {
         "DROP NOT NULL"
@@ -107,11 +118,13 @@ pub(super) fn alter_column(table: &str, column: &Column) -> String {
         Some(default) => format!("SET DEFAULT {}", spelled(Dialect::Postgres, default)),
         None => "DROP DEFAULT".to_owned(),
     };
-    format!(
-        "ALTER TABLE {} ALTER COLUMN {name} TYPE {}, ALTER COLUMN {name} {nullable}, ALTER COLUMN {name} {default}",
-        identifier(table),
-        type_name(column.kind)
-    )
+    let kind = options.collated(type_name(column.kind));
+    let actions: Vec<_> = [format!("TYPE {kind}"), nullable.to_owned(), default]
+        .iter()
+        .chain(&options.storage)
+        .map(|action| format!("ALTER COLUMN {name} {action}"))
+        .collect();
+    format!("ALTER TABLE {} {}", identifier(table), actions.join(", "))
 }
 
 /// In three queries, however many tables there are: clients may wait for them.
@@ -140,13 +153,19 @@ pub(super) async fn read(
             .and_then(|default| canonical_default(&kind, default));
         let name = row.owned_text(0)?;
         let special = row.text(4)?.map(str::to_owned);
+        let storage = [row.text(7)?, row.text(8)?].into_iter().flatten();
+        let options = ColumnOptions {
+            collation: row.text(6)?.map(str::to_owned),
+            storage: storage.map(str::to_owned).collect(),
+            ..ColumnOptions::default()
+        };
         let table = found.entry(row.integer_or_zero(5)?);
         table.or_default().columns.push(PhysicalColumn {
             name,
             kind,
             nullable: row.flag(2)? != Some(true),
             default,
-            collation: None,
+            options,
             special,
         });
     }

@@ -4,7 +4,7 @@
 use bbs_lens::layout::schema::ColumnType;
 use bbs_lens::layout::values::Encoding;
 
-use super::{PhysicalColumn, PhysicalTable, add_to_index};
+use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index};
 use crate::{SqlError, Transaction, sql};
 
 pub(super) const EXISTS: &str = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?";
@@ -51,7 +51,7 @@ pub(super) async fn read(
             kind,
             nullable: !required,
             default,
-            collation: None,
+            options: ColumnOptions::default(),
             special,
         });
     }

@@ -281,42 +281,66 @@ fn servers_widen_in_place_only_without_rewriting_rows() {
     );
 }
 
+fn options_of_owner() -> ColumnOptions {
+    ColumnOptions {
+        collation: Some("latin1_bin".to_owned()),
+        comment: Some("the owner's; which?".to_owned()),
+        is_invisible: true,
+        storage: Vec::new(),
+    }
+}
+
 #[test]
-fn column_is_created_with_the_collation_that_is_not_the_tables() {
+fn column_is_created_with_the_options_of_its_owner() {
     let table = Table::new("apps")
         .column(Column::varchar("guid", 255))
         .column(Column::text("note").nullable())
         .primary_key(["guid"]);
     let options = TableOptions {
-        column_collations: [("guid".to_owned(), "latin1_bin".to_owned())].into(),
-        column_comments: [("guid".to_owned(), "which?".to_owned())].into(),
+        of_columns: [("guid".to_owned(), options_of_owner())].into(),
         ..TableOptions::default()
     };
     let created = create_table_like(Dialect::Mysql, &table, "apps__2", &options).remove(0);
-    let columns = "`guid` VARCHAR(255) COLLATE latin1_bin NOT NULL COMMENT 'which?', `note` TEXT";
+    let columns = "`guid` VARCHAR(255) COLLATE latin1_bin NOT NULL INVISIBLE \
+                   COMMENT 'the owner''s; which?', `note` TEXT";
     assert!(created.contains(columns), "{created}");
 }
 
 #[test]
-fn alter_column_states_type_nullability_and_default() {
+fn alter_column_states_type_nullability_default_and_options() {
+    let by_default = ColumnOptions::default();
     let rootfs = Column::varchar("rootfs", 1024).default("");
     assert_eq!(
-        alter_column(Dialect::Postgres, "apps", &rootfs, None),
+        alter_column(Dialect::Postgres, "apps", &rootfs, &by_default),
         r#"ALTER TABLE "apps" ALTER COLUMN "rootfs" TYPE VARCHAR(1024), ALTER COLUMN "rootfs" SET NOT NULL, "#
             .to_owned()
             + r#"ALTER COLUMN "rootfs" SET DEFAULT ''"#
     );
+    let stored = ColumnOptions {
+        collation: Some(r#"pg_catalog."C""#.to_owned()),
+        storage: vec!["SET STORAGE EXTERNAL".to_owned()],
+        ..ColumnOptions::default()
+    };
     assert_eq!(
-        alter_column(Dialect::Mysql, "apps", &rootfs, None),
+        alter_column(Dialect::Postgres, "apps", &rootfs, &stored),
+        r#"ALTER TABLE "apps" ALTER COLUMN "rootfs" TYPE VARCHAR(1024) COLLATE pg_catalog."C", "#
+            .to_owned()
+            + r#"ALTER COLUMN "rootfs" SET NOT NULL, ALTER COLUMN "rootfs" SET DEFAULT '', "#
+            + r#"ALTER COLUMN "rootfs" SET STORAGE EXTERNAL"#
+    );
+    assert_eq!(
+        alter_column(Dialect::Mysql, "apps", &rootfs, &by_default),
         "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) NOT NULL DEFAULT ''"
     );
     assert_eq!(
-        alter_column(Dialect::Mysql, "apps", &rootfs, Some("latin1_bin")),
-        "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) COLLATE latin1_bin NOT NULL DEFAULT ''"
+        alter_column(Dialect::Mysql, "apps", &rootfs, &options_of_owner()),
+        "ALTER TABLE `apps` MODIFY COLUMN `rootfs` VARCHAR(1024) COLLATE latin1_bin NOT NULL DEFAULT '' "
+            .to_owned()
+            + "INVISIBLE COMMENT 'the owner''s; which?'"
     );
     let bare = Column::text("x").nullable();
     assert!(
-        alter_column(Dialect::Postgres, "apps", &bare, None)
+        alter_column(Dialect::Postgres, "apps", &bare, &by_default)
             .ends_with(r#""x" DROP NOT NULL, ALTER COLUMN "x" DROP DEFAULT"#)
     );
 }

@@ -1,10 +1,8 @@
 //! MariaDB and MySQL: views, privileges and publications of changes name a table, so they follow
 //! whatever has its name. What hangs on the table itself is in the information schema.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use super::{AttachedObject, ColumnOrigin, Relation, TableOptions};
-use crate::schema::mysql::{identifier, text_literal};
+use crate::schema::mysql::{identifier, read, text_literal};
 use crate::{SqlError, Transaction, sql};
 
 const RELATION: &str = "SELECT CAST(table_type AS CHAR), CAST(engine AS CHAR), CAST(create_options AS CHAR) \
@@ -28,9 +26,6 @@ const OPTIONS: &str = "SELECT CAST(create_options AS CHAR), CAST(table_collation
 
 const COLLATION: &str = "SELECT CAST(table_collation AS CHAR) FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name = ? AND table_collation IS NOT NULL";
-
-const COLUMN_COMMENTS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_comment AS CHAR) \
-     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_comment <> ''";
 
 const COLUMN_COLLATIONS: &str = "SELECT CAST(column_name AS CHAR), CAST(collation_name AS CHAR) \
      FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND collation_name IS NOT NULL";
@@ -133,29 +128,14 @@ pub(super) async fn collation(
     row.map(|row| row.owned_text(0)).transpose()
 }
 
-/// The collations of columns, as those of their origins, where these are not that of their table.
-pub(super) async fn column_collations(
+/// Gives columns the collations of their origins, where these are not that of their table.
+pub(super) async fn collate(
     tx: &mut Transaction,
+    options: &mut TableOptions,
     of_table: &str,
     origins: &[ColumnOrigin<'_>],
-) -> Result<BTreeMap<String, String>, SqlError> {
-    let tables: BTreeSet<&str> = origins.iter().map(|origin| origin.of_table).collect();
-    let mut collations = BTreeMap::new();
-    for table in tables {
-        let found = tx.fetch_as(sql(COLUMN_COLLATIONS).bind(table), |row| {
-            Ok((row.owned_text(0)?, row.owned_text(1)?))
-        });
-        let found: BTreeMap<String, String> = found.await?;
-        for origin in origins.iter().filter(|origin| origin.of_table == table) {
-            if let Some(collation) = found
-                .get(origin.of_column)
-                .filter(|found| *found != of_table)
-            {
-                collations.insert(origin.column.to_owned(), collation.clone());
-            }
-        }
-    }
-    Ok(collations)
+) -> Result<(), SqlError> {
+    super::collate(tx, options, COLUMN_COLLATIONS, of_table, origins).await
 }
 
 pub(super) async fn options(
@@ -178,13 +158,19 @@ pub(super) async fn options(
     if !comment.is_empty() {
         of_table += &format!(" COMMENT={}", text_literal(&comment));
     }
-    let comments = tx.fetch_as(sql(COLUMN_COMMENTS).bind(table), |row| {
-        Ok((row.owned_text(0)?, row.owned_text(1)?))
-    });
-    Ok(TableOptions {
+    let found = read(tx, table).await?;
+    let columns = found.into_iter().flat_map(|found| found.columns);
+    let mut options = TableOptions {
         of_table,
-        column_comments: comments.await?,
-        column_collations: column_collations(tx, &collation, origins).await?,
+        of_columns: columns
+            .map(|column| (column.name, column.options))
+            .collect(),
         ..TableOptions::default()
-    })
+    };
+    // Those of their origins, which may have other names.
+    for column in options.of_columns.values_mut() {
+        column.collation = None;
+    }
+    collate(tx, &mut options, &collation, origins).await?;
+    Ok(options)
 }

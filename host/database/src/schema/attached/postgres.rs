@@ -1,13 +1,14 @@
 //! PostgreSQL: what depends on a table is in `pg_depend`, whatever its kind, so that a kind that a
 //! newer server brings is found as well. The queries are in files of their own.
 
-use super::{AttachedObject, Relation, Replacement, TableOptions};
+use super::{AttachedObject, ColumnOrigin, Relation, Replacement, TableOptions};
 use crate::schema::names::key_name;
 use crate::{SqlError, Transaction, sql};
 
 const RELATION: &str = include_str!("postgres/relation.sql");
 const ATTACHED: &str = include_str!("postgres/attached.sql");
 const OPTIONS: &str = include_str!("postgres/options.sql");
+const COLUMN_COLLATIONS: &str = include_str!("postgres/column_collations.sql");
 const BELONGINGS: &str = include_str!("postgres/belongings.sql");
 const MISSING_RIGHTS: &str = include_str!("postgres/missing_rights.sql");
 
@@ -44,12 +45,24 @@ pub(super) async fn options(
     tx: &mut Transaction,
     table: &str,
     staged: &str,
+    origins: &[ColumnOrigin<'_>],
 ) -> Result<TableOptions, SqlError> {
-    let options = sql(OPTIONS).bind(table).bind(staged);
-    Ok(TableOptions {
-        once_created: tx.fetch_as(options, |row| row.owned_text(0)).await?,
+    let statements = sql(OPTIONS).bind(table).bind(staged);
+    let mut options = TableOptions {
+        once_created: tx.fetch_as(statements, |row| row.owned_text(0)).await?,
         ..TableOptions::default()
-    })
+    };
+    collate(tx, &mut options, origins).await?;
+    Ok(options)
+}
+
+/// Gives columns the collations of their origins, where these are not those of their types.
+pub(super) async fn collate(
+    tx: &mut Transaction,
+    options: &mut TableOptions,
+    origins: &[ColumnOrigin<'_>],
+) -> Result<(), SqlError> {
+    super::collate(tx, options, COLUMN_COLLATIONS, "", origins).await
 }
 
 pub(super) async fn belongings(
