@@ -18,6 +18,7 @@ use crate::lock::upsert_domain;
 
 mod carried;
 mod half_done;
+mod in_place;
 mod kinds;
 mod leftovers;
 mod rights;
@@ -230,6 +231,23 @@ const MYSQL: &[Object] = &[
 ];
 
 const MARIADB: &[Object] = &[
+    object(
+        &[
+            "ALTER TABLE actual_lrps ADD COLUMN op_count INT NOT NULL DEFAULT 1 CHECK (op_count > 0)",
+        ],
+        "check constraint of column op_count",
+    ),
+    object(
+        &[
+            "ALTER TABLE actual_lrps MODIFY crash_reason VARCHAR(1024) NOT NULL DEFAULT '' \
+             COMMENT 'why?' CHECK (crash_reason <> 'none')",
+        ],
+        "check constraint of column crash_reason",
+    ),
+    object(
+        &["CREATE INDEX op_idx ON actual_lrps (state) IGNORED"],
+        "index op_idx",
+    ),
     object(
         &["ALTER TABLE actual_lrps ADD SYSTEM VERSIONING"],
         "actual_lrps is a system-versioned table",

@@ -29,6 +29,10 @@ const POSTGRES_PROPERTIES: &str = "
         FROM t JOIN pg_publication_rel ON prrelid = t.oid JOIN pg_publication p ON p.oid = prpubid
     UNION ALL SELECT concat_ws(' ', relname, 'column', attname, attoptions)
         FROM t JOIN pg_attribute ON attrelid = t.oid WHERE attoptions IS NOT NULL OR attstattarget > 0
+    UNION ALL SELECT concat_ws(' ', relname, 'storage', attname, attstorage, attcompression)
+        FROM t JOIN pg_attribute ON attrelid = t.oid WHERE attcompression <> ''
+    UNION ALL SELECT concat_ws(' ', relname, 'constraint', conname, description)
+        FROM t JOIN pg_constraint k ON conrelid = t.oid JOIN pg_description d ON d.objoid = k.oid
     UNION ALL SELECT concat_ws(' ', t.relname, 'index', i.relname, i.reloptions, indisclustered, description)
         FROM t JOIN pg_index x ON indrelid = t.oid JOIN pg_class i ON i.oid = indexrelid
         LEFT JOIN pg_description d ON d.objoid = i.oid WHERE i.relname LIKE 'op_%' OR i.relname LIKE '%domain_idx'
@@ -107,6 +111,7 @@ async fn belongings_of_postgresql_are_carried_over(stored: Stored) {
         "COMMENT ON TABLE actual_lrps IS 'why? of the ''owner''; a \\ '".to_owned(),
         "COMMENT ON COLUMN desired_lrps.domain IS 'where?'".to_owned(),
         "COMMENT ON INDEX actual_lrps_domain_idx IS 'for lists'".to_owned(),
+        "COMMENT ON CONSTRAINT desired_lrps_pkey ON desired_lrps IS 'one of each'".to_owned(),
         "ALTER TABLE actual_lrps SET (fillfactor = 70, autovacuum_enabled = false, toast.autovacuum_enabled = false)"
             .to_owned(),
         "ALTER TABLE desired_lrps SET UNLOGGED".to_owned(),
@@ -115,6 +120,8 @@ async fn belongings_of_postgresql_are_carried_over(stored: Stored) {
         "ALTER TABLE desired_lrps ENABLE ROW LEVEL SECURITY".to_owned(),
         "ALTER TABLE actual_lrps ALTER COLUMN state SET STATISTICS 500".to_owned(),
         "ALTER TABLE actual_lrps ALTER COLUMN state SET (n_distinct = 5)".to_owned(),
+        "ALTER TABLE actual_lrps ALTER COLUMN net_info SET STORAGE MAIN".to_owned(),
+        "ALTER TABLE actual_lrps ALTER COLUMN net_info SET COMPRESSION pglz".to_owned(),
         "ALTER TABLE actual_lrps CLUSTER ON actual_lrps_domain_idx".to_owned(),
         "ALTER INDEX actual_lrps_domain_idx SET (fillfactor = 60)".to_owned(),
         "CREATE INDEX op_idx ON actual_lrps (process_guid, state)".to_owned(),

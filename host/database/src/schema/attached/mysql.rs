@@ -11,10 +11,20 @@ const RELATION: &str = "SELECT CAST(table_type AS CHAR), CAST(engine AS CHAR), C
 const TRIGGERS: &str = "SELECT CAST(trigger_name AS CHAR) FROM information_schema.triggers \
      WHERE event_object_schema = DATABASE() AND event_object_table = ? ORDER BY trigger_name";
 
-/// Unique keys are indexes, which are compared with those of the layout.
-const CONSTRAINTS: &str = "SELECT CAST(constraint_type AS CHAR), CAST(constraint_name AS CHAR) \
-     FROM information_schema.table_constraints WHERE table_schema = DATABASE() AND table_name = ? \
-     AND constraint_type NOT IN ('PRIMARY KEY', 'UNIQUE') ORDER BY constraint_name";
+/// Unique keys are indexes, which are compared with those of the layout. On MariaDB, which alone
+/// runs the text of the comment, a CHECK may be a part of its column's definition.
+const CONSTRAINTS: &str = "SELECT CAST(t.constraint_type AS CHAR), CAST(t.constraint_name AS CHAR), \
+     FALSE /*M! OR EXISTS (SELECT 1 FROM information_schema.check_constraints c \
+     WHERE c.constraint_schema = DATABASE() AND c.table_name = t.table_name \
+     AND c.constraint_name = t.constraint_name AND c.level = 'Column') */ \
+     FROM information_schema.table_constraints t WHERE t.table_schema = DATABASE() AND t.table_name = ? \
+     AND t.constraint_type NOT IN ('PRIMARY KEY', 'UNIQUE') ORDER BY t.constraint_name";
+
+/// The definition of a column on MariaDB, but for its CHECK.
+const COLUMN_WITHOUT_CHECK: &str = "SELECT CONCAT_WS(' ', column_type, CONCAT('COLLATE ', collation_name), \
+     IF(is_nullable = 'YES', 'NULL', 'NOT NULL'), CONCAT('DEFAULT ', column_default), NULLIF(extra, ''), \
+     IF(column_comment = '', NULL, CONCAT('COMMENT ', QUOTE(column_comment)))) \
+     FROM information_schema.columns WHERE table_schema = DATABASE() AND table_name = ? AND column_name = ?";
 
 const REFERENCES: &str = "SELECT DISTINCT CAST(constraint_name AS CHAR), CAST(table_schema AS CHAR), \
      CAST(table_name AS CHAR) FROM information_schema.key_column_usage \
@@ -86,6 +96,10 @@ pub(super) async fn attached(
     for row in tx.fetch(sql(CONSTRAINTS).bind(table)).await? {
         let kind = row.owned_text(0)?;
         let name = row.owned_text(1)?;
+        if row.flag(2)? == Some(true) {
+            objects.push(check_of_column(tx, table, &name).await?);
+            continue;
+        }
         // MySQL 5.7 removes a foreign key in no other way.
         let removed = if kind == "FOREIGN KEY" {
             "FOREIGN KEY"
@@ -117,6 +131,26 @@ pub(super) async fn attached(
         ));
     }
     Ok(objects)
+}
+
+/// A CHECK that is a part of the definition of a column: it ends with any other definition. It has
+/// the name of the column.
+async fn check_of_column(
+    tx: &mut Transaction,
+    table: &str,
+    column: &str,
+) -> Result<AttachedObject, SqlError> {
+    let definition = sql(COLUMN_WITHOUT_CHECK).bind(table).bind(column);
+    let definition = tx.fetch_one(definition).await?.owned_text(0)?;
+    let removal = format!(
+        "ALTER TABLE {} MODIFY COLUMN {} {definition}",
+        identifier(table),
+        identifier(column)
+    );
+    Ok(AttachedObject {
+        blocks_widening: true,
+        ..AttachedObject::new(format!("check constraint of column {column}"), removal)
+    })
 }
 
 /// The default collation of a table's texts; `None` if there is no such table.

@@ -29,7 +29,9 @@ SELECT
                 (SELECT pubname FROM pg_catalog.pg_publication b WHERE b.oid = p.prpubid), t.oid::regclass)
         ELSE format('DROP %s %s', upper(i.type), i.identity)
     END AS removal,
-    r.oid IS NOT NULL OR i.type IN ('trigger', 'policy') AS blocks_widening
+    -- Views and rules, publications of columns or rows, columns of the type of its rows.
+    r.oid IS NOT NULL OR p.oid IS NOT NULL OR (c.oid IS NOT NULL AND h.inhrelid IS NULL)
+        OR i.type IN ('trigger', 'policy') AS blocks_widening
 FROM t
 CROSS JOIN dependent d
 LEFT JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass AND c.oid = d.objid

@@ -84,6 +84,11 @@ statements AS (
     FROM indexes i
     JOIN pg_catalog.pg_description s ON s.classoid = 'pg_catalog.pg_class'::regclass AND s.objoid = i.indexrelid
     UNION ALL
+    SELECT i.number, 5, i.index_name, format('COMMENT ON CONSTRAINT %I ON %I IS %L', i.index_name, i.name, s.description)
+    FROM indexes i
+    JOIN pg_catalog.pg_constraint k ON k.conrelid = i.indrelid AND k.conindid = i.indexrelid
+    JOIN pg_catalog.pg_description s ON s.classoid = 'pg_catalog.pg_constraint'::regclass AND s.objoid = k.oid
+    UNION ALL
     SELECT t.number, 6, NULL, format('ALTER TABLE %I REPLICA IDENTITY %s', t.name,
         CASE t.relreplident WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END)
     FROM t WHERE t.relreplident IN ('f', 'n')
@@ -111,6 +116,11 @@ statements AS (
     SELECT a.number, 7, NULL, format('ALTER TABLE %I ALTER COLUMN %I SET STORAGE %s', a.name, a.attname,
         CASE a.attstorage WHEN 'p' THEN 'PLAIN' WHEN 'e' THEN 'EXTERNAL' WHEN 'm' THEN 'MAIN' ELSE 'EXTENDED' END)
     FROM kept a JOIN pg_catalog.pg_type y ON y.oid = a.atttypid WHERE a.attstorage <> y.typstorage
+    UNION ALL
+    -- Servers before version 14 do not have it.
+    SELECT a.number, 7, NULL, format('ALTER TABLE %I ALTER COLUMN %I SET COMPRESSION %s', a.name, a.attname,
+        CASE to_jsonb(a) ->> 'attcompression' WHEN 'p' THEN 'pglz' ELSE 'lz4' END)
+    FROM kept a WHERE to_jsonb(a) ->> 'attcompression' IN ('p', 'l')
     UNION ALL
     SELECT t.number, 8, NULL, format('ALTER PUBLICATION %I ADD TABLE %I', p.pubname, t.name)
     FROM t
