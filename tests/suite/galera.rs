@@ -6,6 +6,7 @@ use std::sync::Arc;
 use bbs::testing::database::sql;
 use bbs::testing::lock::fence::{Fence, FenceError};
 use bbs::testing::migrate::fault;
+use bbs_lens::layout::schema::Sealing;
 use tokio::sync::watch;
 
 use super::crash::{SHARE, command, inspect, migrate_to_newest, run};
@@ -174,6 +175,42 @@ async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
     stored.up(WITH_ZONE).await.unwrap();
     stored.assert_layout(WITH_ZONE).await;
     stored.context.database.close().await;
+}
+
+/// Goal: a unit that a command puts back, or removes, while a migration begins is not one that the
+/// migration has missed. Method: a transaction that writes the version, as the one of a migration
+/// that begins, is open on another node.
+#[tokio::test(flavor = "multi_thread")]
+async fn quarantine_command_and_migration_that_begins_on_another_node_do_not_both_commit() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    fixture::write_share_to(&database, SHARE).await;
+    let opened = database.open().await;
+    let units = texts(&opened, "SELECT MIN(process_guid) FROM desired_lrps").await;
+    let unit = &units[0];
+    let unreadable = fixture::keyring().seal(Sealing::Enveloped, b"\x0a\x05");
+    let unreadable = String::from_utf8(unreadable).unwrap();
+    let damage = format!("UPDATE desired_lrps SET run_info = '{unreadable}'");
+    execute(&opened, &format!("{damage} WHERE process_guid = '{unit}'")).await;
+    opened.close().await;
+    let here = database.through(cluster.node(0));
+    let installation = Installation::on(here, &modules::modules_with_split());
+    installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
+
+    let elsewhere = database.through(cluster.node(1)).open().await;
+    let fence = Fence::of_master(&elsewhere).await.unwrap();
+    // Has the row of the fence that the command changes, too.
+    let first = fence.begin().await.unwrap();
+    let mut begins = fence.begin().await.unwrap();
+    drop(first);
+    let begun = "UPDATE configurations SET value = CONCAT(value, ' ') WHERE id = 'version'";
+    begins.execute(sql(begun)).await.unwrap();
+    installation.succeed(&["migrate", "quarantine", "delete", unit, "--yes"]);
+    begins.commit().await.expect_err("the command was before");
+    let version = "SELECT CONCAT(value, '.') FROM configurations WHERE id = 'version'";
+    let version = texts(&elsewhere, version).await.remove(0);
+    assert!(version.ends_with("}."), "{version}");
+    elsewhere.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -50,6 +50,8 @@ pub(super) async fn begin(
         }
     }
     let mut tx = fence.begin().await?;
+    // A command may change the quarantine beside a host that begins a migration.
+    state::lock_version(&mut tx, fence.is_in_cluster()).await?;
     let arguments = work.draw_arguments(&mut tx, context.now_ns).await?;
     if !is_resumed {
         state::forget_underway(&mut tx).await?;

@@ -263,10 +263,21 @@ pub(super) async fn wait_for_commits(context: &Context, fence: &Fence) -> Result
 }
 
 /// Locks the version: waits for a migration that begins, and lets none begin before the transaction
-/// ends. In a Galera cluster, where a lock is one of a node, only for those that use the same node.
-pub(super) async fn lock_version(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let lock = sql("UPDATE configurations SET value = value WHERE id = 'version'");
-    tx.execute(lock).await.about("configurations")?;
+/// ends. In a Galera cluster, where a lock is one of a node, it changes the row and takes that back:
+/// of two transactions that change a row, the cluster commits one.
+pub(super) async fn lock_version(
+    tx: &mut Transaction,
+    is_in_cluster: bool,
+) -> Result<(), MigrateError> {
+    let values: &[&str] = if is_in_cluster {
+        &["CONCAT(value, ' ')", "RTRIM(value)"]
+    } else {
+        &["value"]
+    };
+    for value in values {
+        let lock = format!("UPDATE configurations SET value = {value} WHERE id = 'version'");
+        tx.execute(sql(lock)).await.about("configurations")?;
+    }
     Ok(())
 }
 

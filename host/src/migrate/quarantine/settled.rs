@@ -33,7 +33,7 @@ impl SettledTransaction {
     pub(super) async fn begin(fence: &Fence) -> Result<Self, MigrateError> {
         let mut tx = fence.begin().await?;
         // A serving host begins one when it is reloaded: what is written here would not be copied.
-        state::lock_version(&mut tx).await?;
+        state::lock_version(&mut tx, fence.is_in_cluster()).await?;
         let underway = state::underway(&mut tx).await?;
         if underway.is_some_and(|underway| underway.phase != Phase::CleaningUp) {
             return Err(MigrateError::QuarantineUnderway);
