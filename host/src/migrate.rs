@@ -60,6 +60,7 @@ use bbs_work::progress::Progress;
 use bbs_work::throttle::Throttle;
 
 use crate::clock::Clock;
+pub use crate::config::OnUnreadable;
 use crate::lock::fence::Fence;
 
 pub use abort::{GivenUp, abort, abortable};
@@ -151,22 +152,12 @@ pub struct Tuning {
     /// above what the API accepts of one guid: `host/model/src/bounds.rs`.
     pub unit_bytes: u64,
     /// The handling of units that cannot be transformed.
-    pub refused_units: RefusedUnits,
+    pub on_unreadable: OnUnreadable,
     /// The most units of a group of tables that go into quarantine, unless one in a hundred is
     /// more; never more than half of several.
     pub quarantine_limit: u64,
     /// How long a change of the schema is tried again while other clients hold locks.
     pub lock_timeout: Duration,
-}
-
-/// The handling of a unit that cannot be transformed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum RefusedUnits {
-    /// Stops and names the unit, of which quarantine has a copy.
-    #[default]
-    Stop,
-    /// Leaves the unit out and keeps it whole in quarantine until an operator puts it back.
-    Quarantine,
 }
 
 impl Tuning {
@@ -191,7 +182,7 @@ impl Default for Tuning {
             batch_units: 20_000,
             batch_time: Duration::from_millis(250),
             unit_bytes: 32 << 20,
-            refused_units: RefusedUnits::Stop,
+            on_unreadable: OnUnreadable::Stop,
             quarantine_limit: 100,
             lock_timeout: Duration::from_secs(600),
         }

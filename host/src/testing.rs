@@ -88,7 +88,7 @@ pub mod metrics {
 /// Migrations of a database.
 pub mod migrate {
     pub use crate::migrate::{
-        Context, Decision, Intent, LayoutChange, LayoutStep, MigrateError, RefusedUnits, Runner,
+        Context, Decision, Intent, LayoutChange, LayoutStep, MigrateError, OnUnreadable, Runner,
         Strategy, Tuning, arguments, clean_up, fault, layout_history, layout_sql, migrations_ran,
         online, own_tables, plan, run, status,
     };

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bbs::testing::migrate::{self, MigrateError, RefusedUnits};
+use bbs::testing::migrate::{self, MigrateError, OnUnreadable};
 use bbs_proto::models as proto;
 
 use crate::api::{desire, get, lrp};
@@ -247,7 +247,7 @@ async fn record_that_an_inserted_migration_refuses_is_handed_back_as_it_was(kind
     let original = stored.rows(VERSION).await;
     let ours = Stored::open(stored.test_database(), fixture::migrations()).await;
     ours.up(OURS).await.unwrap();
-    stored.context.tuning.refused_units = RefusedUnits::Quarantine;
+    stored.context.tuning.on_unreadable = OnUnreadable::Quarantine;
     stored.up(NEWEST).await.unwrap();
     let migrated = stored.rows(NEWEST).await;
     assert_eq!(migrated[TABLE].len() + 1, original[TABLE].len());

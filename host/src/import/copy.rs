@@ -34,7 +34,7 @@ use crate::etcd::record::{RecordKey, RecordKind};
 use crate::lock::fence::Fence;
 use crate::migrate::filling::{self, ExistingRows};
 use crate::migrate::{
-    self, Context, ForeignRecord, Found, IMPORT, IMPORT_RUN, MigrateError, RefusedUnits, fault,
+    self, Context, ForeignRecord, Found, IMPORT, IMPORT_RUN, MigrateError, OnUnreadable, fault,
 };
 
 /// Leaves that one transaction writes, unless they have [`migrate::Tuning::batch_bytes`] before.
@@ -309,7 +309,7 @@ impl Filler<'_> {
             return written;
         };
         // No correction makes two keys different that the database compares as the same.
-        if !is_of_key && self.context.tuning.refused_units == RefusedUnits::Stop {
+        if !is_of_key && self.context.tuning.on_unreadable == OnUnreadable::Stop {
             let key = leaf.leaf.key.clone();
             return Err(ImportError::RefusedRow { key, flaw });
         }

@@ -18,7 +18,7 @@ use super::{ImportError, VERSION};
 use crate::etcd::Leaf;
 use crate::etcd::client::{EtcdClient, EtcdError, View};
 use crate::etcd::record::{EtcdRecord, RecordKind, StoreLayout, StoreVersion, VersionNode, judge};
-use crate::migrate::{Context, MigrateError, RefusedUnits, Tuning, layout_history};
+use crate::migrate::{Context, MigrateError, OnUnreadable, Tuning, layout_history};
 
 /// Batches of leaves that are decoded at once.
 const DECODERS: usize = 2;
@@ -60,9 +60,9 @@ impl Survey {
         if self.stored_as.is_none() {
             return Err(ImportError::TwoLayouts);
         }
-        match tuning.refused_units {
-            RefusedUnits::Stop => self.has_no_damage(),
-            RefusedUnits::Quarantine => self
+        match tuning.on_unreadable {
+            OnUnreadable::Stop => self.has_no_damage(),
+            OnUnreadable::Quarantine => self
                 .damaged
                 .keys()
                 .try_for_each(|kind| self.check_limit(*kind, 0, tuning.quarantine_limit)),

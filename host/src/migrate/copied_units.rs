@@ -12,7 +12,7 @@ use super::checksum::{self, Checksum, CopiedRows};
 use super::plan::TablePlan;
 use super::quarantine::{self, RefusedUnit};
 use super::transform::{ReadBatch, TransformedBatch, transform};
-use super::{Context, Job, MigrateError, RefusedUnits};
+use super::{Context, Job, MigrateError, OnUnreadable};
 use crate::lock::fence::Fence;
 
 /// The name of the copies in errors.
@@ -163,9 +163,9 @@ impl CopiedUnits<TransformedBatch> {
             content,
         } = self;
         let refused = content.refused_unit(job, &keys[0], table, source);
-        match job.refused_units {
-            RefusedUnits::Stop => Err(refused.stop(group)),
-            RefusedUnits::Quarantine => Ok(Self {
+        match job.on_unreadable {
+            OnUnreadable::Stop => Err(refused.stop(group)),
+            OnUnreadable::Quarantine => Ok(Self {
                 group,
                 keys,
                 content: TransformedBatch::of_refused(refused),

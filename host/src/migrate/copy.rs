@@ -21,7 +21,7 @@ use tokio::task::{JoinError, spawn_blocking};
 use super::checksum::{self, Checksum, CopiedRows};
 use super::transform::{TransformedBatch, transform};
 use super::{
-    Context, Job, MigrateError, PartialRun, RefusedUnits, fault, partial_run, quarantine, state,
+    Context, Job, MigrateError, OnUnreadable, PartialRun, fault, partial_run, quarantine, state,
 };
 use crate::lock::fence::Fence;
 use reader::{BatchReader, CopyBatch, GroupPass, Pass};
@@ -322,9 +322,9 @@ async fn write_in_parts(
                 let refused = batch
                     .transformed
                     .refused_unit(job, &batch.keys[0], &table, &source);
-                match job.refused_units {
-                    RefusedUnits::Stop => return Err(refused.stop(of.group)),
-                    RefusedUnits::Quarantine => waiting.push(batch.left_out(refused)),
+                match job.on_unreadable {
+                    OnUnreadable::Stop => return Err(refused.stop(of.group)),
+                    OnUnreadable::Quarantine => waiting.push(batch.left_out(refused)),
                 }
             }
             written => {

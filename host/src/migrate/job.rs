@@ -22,7 +22,7 @@ use uuid::Uuid;
 
 use super::plan::{self, Strategy, TablePlan, replaced, side_table};
 use super::state::{Phase, Underway};
-use super::{Context, MigrateError, RefusedUnits, Tuning, residue, state};
+use super::{Context, MigrateError, OnUnreadable, Tuning, residue, state};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;
@@ -40,7 +40,7 @@ pub(super) struct Work {
     /// By group, the columns that are read: what the lens needs, and what passes it unread.
     pub(super) wanted: Vec<WantedColumns>,
     pub(super) keyring: Arc<Keyring>,
-    pub(super) refused_units: RefusedUnits,
+    pub(super) on_unreadable: OnUnreadable,
     pub(super) server: ServerKind,
     pub(super) dialect: Dialect,
     /// The migrations that ran on the database before.
@@ -133,7 +133,7 @@ impl Work {
             lens,
             plans,
             keyring: Arc::clone(&context.keyring),
-            refused_units: context.tuning.refused_units,
+            on_unreadable: context.tuning.on_unreadable,
             ran: way.layouts(Direction::Down).migrations().up_to(from),
             passed: way.passed().cloned().collect(),
             from,

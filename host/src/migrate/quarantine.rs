@@ -35,7 +35,7 @@ use serde::Serialize;
 use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
 use super::removal::{self, Pieces};
 use super::state::exists;
-use super::{Context, MigrateError, RefusedUnits, Work, fault};
+use super::{Context, MigrateError, OnUnreadable, Work, fault};
 use crate::lock::fence::Fence;
 
 pub use document::{QuarantineDocument, SealedValues, json_of_bytes};
@@ -140,9 +140,9 @@ impl RefusedUnit {
             key,
             error: error.into(),
         });
-        match work.refused_units {
-            RefusedUnits::Stop => refused.map(|unit| Err(unit.stop(group))).collect(),
-            RefusedUnits::Quarantine => Ok(refused.collect()),
+        match work.on_unreadable {
+            OnUnreadable::Stop => refused.map(|unit| Err(unit.stop(group))).collect(),
+            OnUnreadable::Quarantine => Ok(refused.collect()),
         }
     }
 

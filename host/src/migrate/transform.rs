@@ -10,7 +10,7 @@ use bbs_units::{Passage, TableRows, UnitBatch, UnitKey};
 
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
-use super::{Job, MigrateError, RefusedUnits};
+use super::{Job, MigrateError, OnUnreadable};
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]
@@ -155,9 +155,9 @@ pub(super) fn transform(
         keyring,
         writes_to: Some(job.dialect),
     };
-    let transformed = match job.refused_units {
-        RefusedUnits::Quarantine => passage.sift(&read.rows, &read.left),
-        RefusedUnits::Stop => match passage.all(&read.rows, &read.left) {
+    let transformed = match job.on_unreadable {
+        OnUnreadable::Quarantine => passage.sift(&read.rows, &read.left),
+        OnUnreadable::Stop => match passage.all(&read.rows, &read.left) {
             Ok(transformed) => Ok(transformed),
             Err((_, fault)) if fault.is_of_several_units() => Err(fault),
             Err(refused) => return Err(at_fault(refused).stop(group)),

@@ -11,7 +11,7 @@ use super::plan::TablePlan;
 use super::quarantine::RefusedUnit;
 use super::transform::TransformedBatch;
 use super::trial::TRIAL;
-use super::{Context, Job, MigrateError, RefusedUnits, copied_units, start_over};
+use super::{Context, Job, MigrateError, OnUnreadable, copied_units, start_over};
 use crate::lock::fence::Fence;
 
 /// The length of the indexed texts of a row, in bytes, up to which an entry always fits.
@@ -43,14 +43,14 @@ pub(super) async fn leave_out(
     let refused = Box::pin(find(fence, job, plan)).await?;
     let count = refused.len();
     for unit in refused {
-        match job.refused_units {
-            RefusedUnits::Quarantine => {
+        match job.on_unreadable {
+            OnUnreadable::Quarantine => {
                 Box::pin(copied_units::leave_out(
                     context, fence, job, plan.group, unit,
                 ))
                 .await?;
             }
-            RefusedUnits::Stop => {
+            OnUnreadable::Stop => {
                 if !job.is_online {
                     Box::pin(start_over(context, fence, job, job.to < job.from)).await?;
                 }

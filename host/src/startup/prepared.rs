@@ -32,15 +32,14 @@ use crate::admin;
 use crate::api::{self, Api, LINE_END};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
-use crate::config::{Config, MigrationMode, OnUnreadable, shipped_module_cache};
+use crate::config::{Config, MigrationMode, shipped_module_cache};
 use crate::domain::{Policy, Service};
 use crate::events::Events;
 use crate::http::Gate;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{
-    self, Context, Decision, Intent, MigrateError, RefusedUnits, RunOutcome, Runner,
-    ServingQuarantine, Tuning,
+    self, Context, Decision, Intent, MigrateError, RunOutcome, Runner, ServingQuarantine, Tuning,
 };
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
 
@@ -405,10 +404,7 @@ impl Prepared {
         let default = Tuning::default();
         Tuning {
             batch_time: config.batch_time.unwrap_or(default.batch_time),
-            refused_units: match config.on_unreadable {
-                OnUnreadable::Stop => RefusedUnits::Stop,
-                OnUnreadable::Quarantine => RefusedUnits::Quarantine,
-            },
+            on_unreadable: config.on_unreadable,
             quarantine_limit: config.quarantine_limit.unwrap_or(default.quarantine_limit),
             lock_timeout: config.lock_timeout.unwrap_or(default.lock_timeout),
             ..default

@@ -24,7 +24,7 @@ const LAYERS: &[(&str, &[&str])] = &[
     ("locket", &["config", "protobuf", "tls"]),
     ("tls", &["clock", "config"]),
     ("store", &["clock", "lock"]),
-    ("migrate", &["clock", "lock", "store"]),
+    ("migrate", &["clock", "config", "lock", "store"]),
     ("import", &["etcd", "lock", "migrate"]),
     ("keys", &["clock", "lock", "migrate"]),
     ("domain", &["clients", "events", "metrics", "store"]),

@@ -79,9 +79,9 @@ fn short_for_one(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcom
     Ok(outcome)
 }
 
-async fn world(function: migrations::RowFunction, refused_units: RefusedUnits) -> TestEngine {
+async fn world(function: migrations::RowFunction, on_unreadable: OnUnreadable) -> TestEngine {
     let mut world = TestEngine::with_rows(20).await.tuned(Tuning {
-        refused_units,
+        on_unreadable,
         ..Tuning::default()
     });
     let access = Access::to("desired_lrps").reads(["guid"]);
@@ -98,7 +98,7 @@ async fn world(function: migrations::RowFunction, refused_units: RefusedUnits) -
 /// Goal: units that together make more than a batch may are migrated in smaller batches.
 #[tokio::test]
 async fn batch_over_its_budget_is_divided_and_written() {
-    let world = world(large_everywhere, RefusedUnits::Stop).await;
+    let world = world(large_everywhere, OnUnreadable::Stop).await;
     world.up(2).await.unwrap();
     assert_eq!(world.count("desired_lrps").await, 20);
     let written = world
@@ -114,7 +114,7 @@ async fn unit_that_makes_too_much_or_panics_is_named_and_quarantined_alone() {
         (short_for_one, "out of bounds"),
     ];
     for (function, reason) in functions {
-        let stopping = world(function, RefusedUnits::Stop).await;
+        let stopping = world(function, OnUnreadable::Stop).await;
         let error = stopping.up(2).await.unwrap_err();
         let error = at_unit(error);
         let MigrateError::Unit { unit, source, .. } = &error else {
@@ -128,7 +128,7 @@ async fn unit_that_makes_too_much_or_panics_is_named_and_quarantined_alone() {
             "{source}"
         );
 
-        let world = world(function, RefusedUnits::Quarantine).await;
+        let world = world(function, OnUnreadable::Quarantine).await;
         world.up(2).await.unwrap();
         assert_eq!(world.count("desired_lrps").await, 19);
         let entries: BTreeMap<_, _> = quarantined(&world.context)
@@ -152,10 +152,10 @@ async fn unit_that_makes_too_much_or_panics_is_named_and_quarantined_alone() {
 /// Goal: the check divides batches as a migration does, and names the same unit.
 #[tokio::test]
 async fn check_names_the_unit_that_makes_too_much() {
-    let divided = world(large_everywhere, RefusedUnits::Stop).await;
+    let divided = world(large_everywhere, OnUnreadable::Stop).await;
     let checked = check(&divided.context, 2).await.unwrap();
     assert_eq!(checked.migrations[0].units, 20);
-    let world = world(large_for_one, RefusedUnits::Stop).await;
+    let world = world(large_for_one, OnUnreadable::Stop).await;
     let checked = check(&world.context, 2).await.unwrap();
     let troubles: Vec<_> = checked.migrations[0]
         .troubles

@@ -317,7 +317,7 @@ async fn insertion_that_is_given_up_leaves_what_ran() {
 #[tokio::test]
 async fn unit_in_quarantine_returns_by_the_line_that_it_was_taken_from() {
     let mut world = ran_without(4, 6).await;
-    world.context.tuning.refused_units = RefusedUnits::Quarantine;
+    world.context.tuning.on_unreadable = OnUnreadable::Quarantine;
     world.spoil_run_info("fixed_lrps", "app-00003").await;
     world.up(7).await.unwrap();
     assert_eq!(world.count("mutable_lrps").await, 11);

@@ -30,7 +30,7 @@ async fn with_bad_units() -> TestEngine {
 
 fn quarantining() -> Tuning {
     Tuning {
-        refused_units: RefusedUnits::Quarantine,
+        on_unreadable: OnUnreadable::Quarantine,
         ..Tuning::default()
     }
 }

@@ -19,7 +19,7 @@ const UNITS: usize = 100;
 /// A database whose units a migration takes to version 2 with this row function.
 async fn world(function: migrations::RowFunction, quarantine_limit: u64) -> TestEngine {
     let tuning = Tuning {
-        refused_units: RefusedUnits::Quarantine,
+        on_unreadable: OnUnreadable::Quarantine,
         quarantine_limit,
         ..Tuning::default()
     };
