@@ -172,7 +172,10 @@ impl Agent {
 }
 
 fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
-    let config = client::grpc_config(tls, CONNECT_TIMEOUT)?.domain_name(AGENT);
+    // Of the handshake, too: a channel whose peer is silent then would never connect again.
+    let config = client::grpc_config(tls)?
+        .domain_name(AGENT)
+        .timeout(CONNECT_TIMEOUT);
     let refused = |source| LoggregatorError::Address {
         address: address.to_owned(),
         source,

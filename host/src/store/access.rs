@@ -127,11 +127,13 @@ impl TableAccess {
         }
     }
 
-    /// Fails with [`StoreError::NotHeld`], naming a field of the request, unless the stored layout
-    /// has a native table.
-    pub(super) fn require(&self, table: EntityTable, field: &str) -> Result<(), StoreError> {
+    /// Fails with [`StoreError::NotHeld`], naming the field of requests for definitions, unless the
+    /// stored layout has a native table of them.
+    pub(super) fn require_definitions(&self, table: EntityTable) -> Result<(), StoreError> {
         match &self.backend {
-            Backend::Lensed(lenses) if !lenses.holds(table.name) => Err(lenses.not_held(field)),
+            Backend::Lensed(lenses) if !lenses.holds(table.name) => {
+                Err(lenses.not_held("lrp_definition"))
+            }
             Backend::Direct | Backend::Lensed(_) => Ok(()),
         }
     }

@@ -237,7 +237,7 @@ impl Writer {
         definition: &Definition,
         last_active_ns: Option<i64>,
     ) -> Result<(), StoreError> {
-        self.access.require(DEFINITIONS, "lrp_definition")?;
+        self.access.require_definitions(DEFINITIONS)?;
         self.delete_definition(process_guid, &definition.id).await?;
         let mut values = self.definition_columns(DEFINITIONS, definition)?;
         values.extend([
@@ -337,7 +337,7 @@ impl Writer {
     /// # Errors
     /// As of [`Writer`]; [`StoreError::NotHeld`] if the stored layout has no place for updates.
     pub async fn put_update(&mut self, update: &UpdateRecord) -> Result<(), StoreError> {
-        self.access.require(UPDATES, "lrp_definition")?;
+        self.access.require_definitions(UPDATES)?;
         self.end_update(&update.process_guid).await?;
         let values = vec![
             self.plain(UPDATES, "process_guid", &update.process_guid)?,

@@ -3,7 +3,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use reqwest::{Client, ClientBuilder};
 use rustls::ClientConfig;
@@ -64,22 +63,17 @@ pub fn plain(client: ClientBuilder) -> reqwest::Result<Client> {
     client.tls_certs_only([]).build()
 }
 
-/// The configuration of a gRPC client, whose connections fail unless their handshake ends within
-/// `longest_handshake`: a channel whose peer is silent then would never connect again. Validates the
-/// files first, because tonic reads them only when it connects and reports little.
+/// The configuration of a gRPC client. Validates the files first, because tonic reads them only
+/// when it connects and reports little.
 ///
 /// # Errors
 /// As of [`config`].
-pub fn grpc_config(
-    files: &ClientTls,
-    longest_handshake: Duration,
-) -> Result<tonic::transport::ClientTlsConfig, TlsError> {
+pub fn grpc_config(files: &ClientTls) -> Result<tonic::transport::ClientTlsConfig, TlsError> {
     config(files, None)?;
     let authority = tonic::transport::Certificate::from_pem(read(&files.ca_file)?);
     let identity =
         tonic::transport::Identity::from_pem(read(&files.cert_file)?, read(&files.key_file)?);
     Ok(tonic::transport::ClientTlsConfig::new()
         .ca_certificate(authority)
-        .identity(identity)
-        .timeout(longest_handshake))
+        .identity(identity))
 }

@@ -85,8 +85,9 @@ pub async fn stop(
     }
 }
 
-/// [`stop`], if `is_due` holds, which is evaluated under the key lock. The removal is published
-/// before the lock is released, so that it precedes each later change of the slot.
+/// [`stop`] without a request of a client, if `is_due` holds, which is evaluated under the key
+/// lock. The removal is published before the lock is released, so that it precedes each later
+/// change of the slot.
 ///
 /// # Errors
 /// As of [`stop`], and those of `is_due`.
@@ -94,11 +95,11 @@ pub(in crate::domain) async fn stop_if<F>(
     service: &Service,
     row: &ActualLrp,
     is_due: F,
-    trace_id: &TraceId,
 ) -> Result<(), DomainError>
 where
     F: Future<Output = Result<bool, DomainError>> + Send,
 {
+    let trace_id = &TraceId::NONE;
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
     let cell = service.clients().cells.find(&row.cell_id).await?;

@@ -107,7 +107,7 @@ async fn stop_container(service: &Service, row: ActualLrp) {
     if service.update_hints().is_asked(&row.instance_key(), now_ns) {
         return;
     }
-    match stop_if(service, &row, begin_stop(service, &row), &TraceId::NONE).await {
+    match stop_if(service, &row, begin_stop(service, &row)).await {
         Ok(()) | Err(DomainError::NotFound) => {}
         Err(fault) => {
             let process_guid = String::from_utf8_lossy(&row.process_guid);
