@@ -172,7 +172,7 @@ impl Agent {
 }
 
 fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
-    // Of the handshake, too: a channel whose peer is silent then would never connect again.
+    // Bounds the handshake, too: a channel whose peer is silent then would never connect again.
     let config = client::grpc_config(tls)?
         .domain_name(AGENT)
         .timeout(CONNECT_TIMEOUT);

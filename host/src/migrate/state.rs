@@ -263,7 +263,7 @@ pub(super) async fn wait_for_commits(context: &Context, fence: &Fence) -> Result
 }
 
 /// Locks the version: waits for a migration that begins, and lets none begin before the transaction
-/// ends. In a Galera cluster, where a lock is one of a node, it changes the row and takes that back:
+/// ends. In a Galera cluster, where a lock is one of a node, the row is changed and changed back:
 /// of two transactions that change a row, the cluster commits one.
 pub(super) async fn lock_version(
     tx: &mut Transaction,

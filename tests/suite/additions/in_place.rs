@@ -1,5 +1,5 @@
-//! Tables that are changed in place: a column whose type becomes wider keeps what its owner gave it,
-//! and an object that keeps the server from changing the type refuses the migration.
+//! Tables that are changed in place: a column whose type becomes wider keeps what its owner gave
+//! it, and an object that keeps the server from changing the type refuses the migration.
 
 use bbs::testing::migrate::plan;
 

@@ -52,7 +52,7 @@ impl AttachedObject {
 pub struct TableOptions {
     /// The end of a `CREATE TABLE` statement.
     pub(super) of_table: String,
-    /// Those of columns, by name.
+    /// The options of columns, by name.
     pub(super) of_columns: BTreeMap<String, ColumnOptions>,
     /// Statements for the table while it is empty.
     pub(super) once_created: Vec<String>,
