@@ -20,7 +20,7 @@ pub use error::RecordError;
 pub use key::{RecordKey, RecordKind};
 pub use split::split;
 pub use value::label;
-pub use version::{StoreLayout, StoreVersion, VersionNode, judge};
+pub use version::{StoreVersion, StoredAs, judge};
 
 use super::Leaf;
 use value::Payload;
@@ -32,12 +32,11 @@ use value::Payload;
 /// younger than the record are zero or absent.
 #[derive(Debug, Clone, PartialEq)]
 pub enum EtcdRecord {
-    /// `/version`.
-    Version(VersionNode),
+    /// `/version`: the number of the last etcd migration that has ended, 0 before the first.
+    Version(i64),
     /// `/encryption-key`: the label of the key that the store was last encrypted with.
     KeyLabel(String),
     /// The value means nothing and is not read.
-    #[allow(missing_docs, reason = "the field is that of `RecordKey`")]
     Domain { name: String },
     /// A desired LRP before its split in two.
     DesiredLrp(Box<DesiredLrp>),
@@ -47,7 +46,6 @@ pub enum EtcdRecord {
     RunInfo(Box<DesiredLrpRunInfo>),
     /// `evacuating` is that of the path, by which Diego found evacuating instances; `presence` is
     /// that of the payload, in which no release for etcd set it.
-    #[allow(missing_docs, reason = "explained above")]
     ActualLrp {
         lrp: Box<ActualLrp>,
         evacuating: bool,
@@ -69,29 +67,25 @@ pub fn decode(leaf: &Leaf, keyring: &Keyring) -> Result<EtcdRecord, RecordError>
         key::check_guid(guid)?;
     }
     let payload = || value::payload(&leaf.value, keyring);
-    Ok(match key {
-        RecordKey::Version => EtcdRecord::Version(VersionNode::parse(&leaf.value)?),
-        RecordKey::KeyLabel => EtcdRecord::KeyLabel(leaf.value.clone()),
-        RecordKey::Domain { name } => EtcdRecord::Domain { name },
-        RecordKey::DesiredLrp { process_guid } => {
-            EtcdRecord::DesiredLrp(Box::new(desired_lrp(payload()?, &process_guid)?))
+    Ok(match key.kind {
+        RecordKind::Version => EtcdRecord::Version(version::parse(&leaf.value)?),
+        RecordKind::KeyLabel => EtcdRecord::KeyLabel(leaf.value.clone()),
+        RecordKind::Domain => EtcdRecord::Domain {
+            name: key.name.to_owned(),
+        },
+        RecordKind::DesiredLrp => {
+            EtcdRecord::DesiredLrp(Box::new(desired_lrp(payload()?, key.name)?))
         }
-        RecordKey::SchedulingInfo { process_guid } => {
-            EtcdRecord::SchedulingInfo(Box::new(scheduling_info(payload()?, &process_guid)?))
+        RecordKind::SchedulingInfo => {
+            EtcdRecord::SchedulingInfo(Box::new(scheduling_info(payload()?, key.name)?))
         }
-        RecordKey::RunInfo { process_guid } => {
-            EtcdRecord::RunInfo(Box::new(run_info(payload()?, &process_guid)?))
-        }
-        RecordKey::ActualLrp {
-            process_guid,
-            index,
-            evacuating,
-        } => {
-            let lrp = Box::new(actual_lrp(payload()?, &process_guid, index)?);
-            EtcdRecord::ActualLrp { lrp, evacuating }
-        }
-        RecordKey::Task { guid } => EtcdRecord::Task(Box::new(task(payload()?, &guid)?)),
-        RecordKey::Foreign => EtcdRecord::Foreign,
+        RecordKind::RunInfo => EtcdRecord::RunInfo(Box::new(run_info(payload()?, key.name)?)),
+        RecordKind::ActualLrp | RecordKind::EvacuatingActualLrp => EtcdRecord::ActualLrp {
+            lrp: Box::new(actual_lrp(payload()?, key.name, key.index)?),
+            evacuating: key.kind == RecordKind::EvacuatingActualLrp,
+        },
+        RecordKind::Task => EtcdRecord::Task(Box::new(task(payload()?, key.name)?)),
+        RecordKind::Foreign => EtcdRecord::Foreign,
     })
 }
 

@@ -11,7 +11,7 @@ use bbs_work::causes::with_causes;
 
 use super::rows::{self, ImportedRow};
 use crate::etcd::Leaf;
-use crate::etcd::record::{self, EtcdRecord, RecordKey, RecordKind};
+use crate::etcd::record::{self, EtcdRecord, RecordKey, RecordKind, StoredAs};
 
 /// What a leaf is for the import.
 #[derive(Debug)]
@@ -49,15 +49,6 @@ pub(super) struct Classified {
     pub label: Option<String>,
 }
 
-/// Where the desired LRPs of a store are.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StoredAs {
-    /// `/v1/desired`.
-    Whole,
-    /// `/v1/desired_lrp`.
-    Halves,
-}
-
 /// What a class depends on beside the leaf.
 #[derive(Debug)]
 pub(super) struct Classifier {
@@ -72,7 +63,8 @@ pub(super) struct Classifier {
 
 impl Classifier {
     pub fn classify(&self, leaf: Leaf) -> Classified {
-        let kind = RecordKey::of(&leaf.key).kind();
+        let key = RecordKey::of(&leaf.key);
+        let kind = key.kind;
         let is_over = leaf.expires_at_ns.is_some_and(|at| at <= self.now_ns);
         let superseded = match self.stored_as {
             Some(StoredAs::Whole) => {
@@ -81,11 +73,9 @@ impl Classifier {
             Some(StoredAs::Halves) => kind == RecordKind::DesiredLrp,
             None => false,
         };
-        let label = if is_sealed(kind) {
-            record::label(&leaf.value).ok().flatten()
-        } else {
-            None
-        };
+        let label = key
+            .guid()
+            .and_then(|_| record::label(&leaf.value).ok().flatten());
         let class = match (superseded, is_over) {
             (true, _) => Class::Foreign(super::SUPERSEDED),
             (false, true) => Class::Expired,
@@ -176,21 +166,6 @@ impl Classifier {
 }
 
 const FOREIGN: &str = "no release of Diego's BBS writes this key";
-
-/// Whether a value has content, which may be sealed.
-fn is_sealed(kind: RecordKind) -> bool {
-    match kind {
-        RecordKind::DesiredLrp
-        | RecordKind::SchedulingInfo
-        | RecordKind::RunInfo
-        | RecordKind::ActualLrp
-        | RecordKind::EvacuatingActualLrp
-        | RecordKind::Task => true,
-        RecordKind::Version | RecordKind::KeyLabel | RecordKind::Domain | RecordKind::Foreign => {
-            false
-        }
-    }
-}
 
 /// The path and the content have been compared, so the guid is as ASCII as the path's.
 fn guid(guid: Vec<u8>) -> String {

@@ -35,7 +35,7 @@ pub(super) struct FingerprintBuilder {
 impl FingerprintBuilder {
     pub fn add(&mut self, leaf: &Leaf) {
         // No BBS writes it: another program may use the same etcd.
-        if RecordKey::of(&leaf.key).kind() == RecordKind::Foreign {
+        if RecordKey::of(&leaf.key).kind == RecordKind::Foreign {
             return;
         }
         self.newest = self.newest.max(leaf.modified_index);

@@ -10,14 +10,14 @@ use futures_util::{Stream, StreamExt, pin_mut};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::classify::{Class, Classified, Classifier, StoredAs};
+use super::classify::{Class, Classified, Classifier};
 use super::fingerprint::{FingerprintBuilder, StoreFingerprint};
 use super::mark::MARKED_VERSION;
 use super::report::ImportReport;
 use super::{ImportError, VERSION};
 use crate::etcd::Leaf;
 use crate::etcd::client::{EtcdClient, EtcdError, View};
-use crate::etcd::record::{EtcdRecord, RecordKind, StoreLayout, StoreVersion, VersionNode, judge};
+use crate::etcd::record::{EtcdRecord, RecordKind, StoreVersion, StoredAs, judge};
 use crate::migrate::{Context, MigrateError, OnUnreadable, Tuning, layout_history};
 
 /// Batches of leaves that are decoded at once.
@@ -273,7 +273,7 @@ impl LayoutCounts {
 struct Counting {
     fingerprint: FingerprintBuilder,
     order: KeyOrder,
-    version: Option<VersionNode>,
+    version: Option<i64>,
     both: LayoutCounts,
     whole: LayoutCounts,
     halves: LayoutCounts,
@@ -328,7 +328,7 @@ impl Counting {
             self.halves.report.of(kind).imported -= 1;
             self.halves.report.quarantine(kind, &key, ALONE_RUN);
         }
-        let version = judge(self.version.as_ref());
+        let version = judge(self.version);
         let has = |counts: &LayoutCounts| counts.report.total().seen > 0;
         let stored_as = stored_as(version, has(&self.whole), has(&self.halves));
         let (used, superseded) = match stored_as {
@@ -343,7 +343,7 @@ impl Counting {
             damaged,
             unknown_labels,
         } = counts;
-        report.version = self.version.map(|version| version.current);
+        report.version = self.version;
         (report.index, report.bytes) = (view.index, view.bytes);
         let fingerprint = self.fingerprint.finish(view.index, &view.cluster_id);
         Survey {
@@ -373,13 +373,11 @@ fn stored_as(version: StoreVersion, whole: bool, halves: bool) -> Option<StoredA
         },
         // Diego's import came after every migration of etcd.
         StoreVersion::Readable {
-            layout: StoreLayout::Split,
-            ..
+            stored_as: Some(StoredAs::Halves),
         }
         | StoreVersion::AlreadyImported { .. } => Some(StoredAs::Halves),
         StoreVersion::Readable {
-            layout: StoreLayout::Whole,
-            ..
+            stored_as: Some(StoredAs::Whole),
         } if whole => Some(StoredAs::Whole),
         // Without a version, and after a split whose number was not written, the newer layout is
         // the one in use.

@@ -3,126 +3,100 @@
 use super::RecordError;
 
 /// The record that a path names, whatever its value is.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the fields are parts of the path")]
-pub enum RecordKey {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RecordKey<'a> {
+    pub kind: RecordKind,
+    /// The guid of the process or the task, or the name of the domain; empty for other kinds.
+    pub name: &'a str,
+    /// The index of the instance; 0 for other kinds.
+    pub index: i32,
+}
+
+/// The kind of a record. Its order is that of reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RecordKind {
     /// `/version`.
     Version,
     /// `/encryption-key`.
     KeyLabel,
     /// `/v1/domain/<name>`; the name may contain `/`.
-    Domain { name: String },
+    Domain,
     /// `/v1/desired/<guid>`.
-    DesiredLrp { process_guid: String },
+    DesiredLrp,
     /// `/v1/desired_lrp/schedule/<guid>`.
-    SchedulingInfo { process_guid: String },
+    SchedulingInfo,
     /// `/v1/desired_lrp/run/<guid>`.
-    RunInfo { process_guid: String },
-    /// `/v1/actual/<guid>/<index>/instance` or `.../evacuating`.
-    ActualLrp {
-        process_guid: String,
-        index: i32,
-        evacuating: bool,
-    },
+    RunInfo,
+    /// `/v1/actual/<guid>/<index>/instance`.
+    ActualLrp,
+    /// `/v1/actual/<guid>/<index>/evacuating`.
+    EvacuatingActualLrp,
     /// `/v1/task/<guid>`.
-    Task { guid: String },
+    Task,
     /// Every other path.
     Foreign,
 }
 
-/// The kind of a record. Its order is that of reports.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the kinds are those of `RecordKey`")]
-pub enum RecordKind {
-    Version,
-    KeyLabel,
-    Domain,
-    DesiredLrp,
-    SchedulingInfo,
-    RunInfo,
-    ActualLrp,
-    EvacuatingActualLrp,
-    Task,
-    Foreign,
-}
-
-impl RecordKey {
+impl<'a> RecordKey<'a> {
     /// Parses a whole path. An instance index is written as Diego wrote it, in decimal without sign
     /// or leading zero.
-    pub fn of(path: &str) -> Self {
+    pub fn of(path: &'a str) -> Self {
+        let key = |kind, name| Self {
+            kind,
+            name,
+            index: 0,
+        };
+        let foreign = key(RecordKind::Foreign, "");
         let Some(path) = path.strip_prefix('/') else {
-            return Self::Foreign;
+            return foreign;
         };
         if let Some(name) = path
             .strip_prefix("v1/domain/")
             .filter(|name| !name.is_empty())
         {
-            return Self::Domain {
-                name: name.to_owned(),
-            };
+            return key(RecordKind::Domain, name);
         }
         match path.split('/').collect::<Vec<_>>()[..] {
-            ["version"] => Self::Version,
-            ["encryption-key"] => Self::KeyLabel,
-            ["v1", "desired", guid] => Self::DesiredLrp {
-                process_guid: guid.to_owned(),
-            },
-            ["v1", "desired_lrp", "schedule", guid] => Self::SchedulingInfo {
-                process_guid: guid.to_owned(),
-            },
-            ["v1", "desired_lrp", "run", guid] => Self::RunInfo {
-                process_guid: guid.to_owned(),
-            },
+            ["version"] => key(RecordKind::Version, ""),
+            ["encryption-key"] => key(RecordKind::KeyLabel, ""),
+            ["v1", "desired", guid] => key(RecordKind::DesiredLrp, guid),
+            ["v1", "desired_lrp", "schedule", guid] => key(RecordKind::SchedulingInfo, guid),
+            ["v1", "desired_lrp", "run", guid] => key(RecordKind::RunInfo, guid),
             [
                 "v1",
                 "actual",
                 guid,
                 index,
                 slot @ ("instance" | "evacuating"),
-            ] => match parse_index(index) {
-                Some(index) => Self::ActualLrp {
-                    process_guid: guid.to_owned(),
+            ] => {
+                let kind = if slot == "evacuating" {
+                    RecordKind::EvacuatingActualLrp
+                } else {
+                    RecordKind::ActualLrp
+                };
+                parse_index(index).map_or(foreign, |index| Self {
                     index,
-                    evacuating: slot == "evacuating",
-                },
-                None => Self::Foreign,
-            },
-            ["v1", "task", guid] => Self::Task {
-                guid: guid.to_owned(),
-            },
-            _ => Self::Foreign,
+                    ..key(kind, guid)
+                })
+            }
+            ["v1", "task", guid] => key(RecordKind::Task, guid),
+            _ => foreign,
         }
     }
 
-    /// The kind.
-    pub fn kind(&self) -> RecordKind {
-        match self {
-            Self::Version => RecordKind::Version,
-            Self::KeyLabel => RecordKind::KeyLabel,
-            Self::Domain { .. } => RecordKind::Domain,
-            Self::DesiredLrp { .. } => RecordKind::DesiredLrp,
-            Self::SchedulingInfo { .. } => RecordKind::SchedulingInfo,
-            Self::RunInfo { .. } => RecordKind::RunInfo,
-            Self::ActualLrp {
-                evacuating: false, ..
-            } => RecordKind::ActualLrp,
-            Self::ActualLrp {
-                evacuating: true, ..
-            } => RecordKind::EvacuatingActualLrp,
-            Self::Task { .. } => RecordKind::Task,
-            Self::Foreign => RecordKind::Foreign,
-        }
-    }
-
-    /// The guid of the process or the task.
-    pub fn guid(&self) -> Option<&str> {
-        match self {
-            Self::DesiredLrp { process_guid }
-            | Self::SchedulingInfo { process_guid }
-            | Self::RunInfo { process_guid }
-            | Self::ActualLrp { process_guid, .. } => Some(process_guid),
-            Self::Task { guid } => Some(guid),
-            Self::Version | Self::KeyLabel | Self::Domain { .. } | Self::Foreign => None,
+    /// The guid of the process or the task. Records with one have content, which may be sealed.
+    pub fn guid(&self) -> Option<&'a str> {
+        match self.kind {
+            RecordKind::DesiredLrp
+            | RecordKind::SchedulingInfo
+            | RecordKind::RunInfo
+            | RecordKind::ActualLrp
+            | RecordKind::EvacuatingActualLrp
+            | RecordKind::Task => Some(self.name),
+            RecordKind::Version
+            | RecordKind::KeyLabel
+            | RecordKind::Domain
+            | RecordKind::Foreign => None,
         }
     }
 }
@@ -189,48 +163,29 @@ mod tests {
 
     #[test]
     fn paths_name_records() {
-        let lrp = |index, evacuating| RecordKey::ActualLrp {
-            process_guid: "g".into(),
-            index,
-            evacuating,
-        };
-        for (path, expected) in [
-            ("/version", RecordKey::Version),
-            ("/encryption-key", RecordKey::KeyLabel),
-            (
-                "/v1/domain/cf-apps",
-                RecordKey::Domain {
-                    name: "cf-apps".into(),
-                },
-            ),
-            (
-                "/v1/domain/a/b/c",
-                RecordKey::Domain {
-                    name: "a/b/c".into(),
-                },
-            ),
-            (
-                "/v1/desired/g",
-                RecordKey::DesiredLrp {
-                    process_guid: "g".into(),
-                },
-            ),
+        for (path, kind, name, index) in [
+            ("/version", RecordKind::Version, "", 0),
+            ("/encryption-key", RecordKind::KeyLabel, "", 0),
+            ("/v1/domain/cf-apps", RecordKind::Domain, "cf-apps", 0),
+            ("/v1/domain/a/b/c", RecordKind::Domain, "a/b/c", 0),
+            ("/v1/desired/g", RecordKind::DesiredLrp, "g", 0),
             (
                 "/v1/desired_lrp/schedule/g",
-                RecordKey::SchedulingInfo {
-                    process_guid: "g".into(),
-                },
+                RecordKind::SchedulingInfo,
+                "g",
+                0,
             ),
+            ("/v1/desired_lrp/run/g", RecordKind::RunInfo, "g", 0),
+            ("/v1/actual/g/0/instance", RecordKind::ActualLrp, "g", 0),
             (
-                "/v1/desired_lrp/run/g",
-                RecordKey::RunInfo {
-                    process_guid: "g".into(),
-                },
+                "/v1/actual/g/2147483647/evacuating",
+                RecordKind::EvacuatingActualLrp,
+                "g",
+                i32::MAX,
             ),
-            ("/v1/actual/g/0/instance", lrp(0, false)),
-            ("/v1/actual/g/2147483647/evacuating", lrp(i32::MAX, true)),
-            ("/v1/task/g", RecordKey::Task { guid: "g".into() }),
+            ("/v1/task/g", RecordKind::Task, "g", 0),
         ] {
+            let expected = RecordKey { kind, name, index };
             assert_eq!(RecordKey::of(path), expected, "{path}");
         }
     }
@@ -264,7 +219,7 @@ mod tests {
             "/v1/locks/bbs_lock",
             "/v2/task/g",
         ] {
-            assert_eq!(RecordKey::of(path), RecordKey::Foreign, "{path}");
+            assert_eq!(RecordKey::of(path).kind, RecordKind::Foreign, "{path}");
         }
     }
 

@@ -7,7 +7,7 @@ use proptest::sample::Index;
 use super::vectors::{Vector, vectors};
 use super::{base64, decoded, keyring};
 use crate::etcd::record::value::plain;
-use crate::etcd::record::{EtcdRecord, RecordError, RecordKey, label};
+use crate::etcd::record::{EtcdRecord, RecordError, RecordKey, RecordKind, label};
 
 /// A change of bytes at a place.
 #[derive(Debug, Clone)]
@@ -60,38 +60,31 @@ fn apply(damage: &Damage, bytes: &mut Vec<u8>) {
 /// Whether a record is of the kind that its path names, and has the guid, index or name that the
 /// path has.
 fn belongs_to(record: &EtcdRecord, path: &str) -> bool {
-    let is_of = |found: &[u8], guid: &str| found == guid.as_bytes();
-    match (record, RecordKey::of(path)) {
-        (EtcdRecord::Version(_), RecordKey::Version)
-        | (EtcdRecord::KeyLabel(_), RecordKey::KeyLabel)
-        | (EtcdRecord::Foreign, RecordKey::Foreign) => true,
-        (EtcdRecord::Domain { name: found }, RecordKey::Domain { name }) => *found == name,
-        (EtcdRecord::DesiredLrp(lrp), RecordKey::DesiredLrp { process_guid }) => {
-            is_of(&lrp.process_guid, &process_guid)
-        }
-        (EtcdRecord::SchedulingInfo(info), RecordKey::SchedulingInfo { process_guid }) => info
+    let RecordKey { kind, name, index } = RecordKey::of(path);
+    let is_of = |found: &[u8]| found == name.as_bytes();
+    match (record, kind) {
+        (EtcdRecord::Version(_), RecordKind::Version)
+        | (EtcdRecord::KeyLabel(_), RecordKind::KeyLabel)
+        | (EtcdRecord::Foreign, RecordKind::Foreign) => true,
+        (EtcdRecord::Domain { name: found }, RecordKind::Domain) => found == name,
+        (EtcdRecord::DesiredLrp(lrp), RecordKind::DesiredLrp) => is_of(&lrp.process_guid),
+        (EtcdRecord::SchedulingInfo(info), RecordKind::SchedulingInfo) => info
             .desired_lrp_key
             .as_ref()
-            .is_some_and(|key| is_of(&key.process_guid, &process_guid)),
-        (EtcdRecord::RunInfo(info), RecordKey::RunInfo { process_guid }) => info
+            .is_some_and(|key| is_of(&key.process_guid)),
+        (EtcdRecord::RunInfo(info), RecordKind::RunInfo) => info
             .desired_lrp_key
             .as_ref()
-            .is_some_and(|key| is_of(&key.process_guid, &process_guid)),
+            .is_some_and(|key| is_of(&key.process_guid)),
         (
-            EtcdRecord::ActualLrp {
-                lrp,
-                evacuating: found,
-            },
-            RecordKey::ActualLrp {
-                process_guid,
-                index,
-                evacuating,
-            },
+            EtcdRecord::ActualLrp { lrp, evacuating },
+            RecordKind::ActualLrp | RecordKind::EvacuatingActualLrp,
         ) => {
             let key = lrp.actual_lrp_key.clone().unwrap_or_default();
-            *found == evacuating && is_of(&key.process_guid, &process_guid) && key.index == index
+            let is_evacuating = kind == RecordKind::EvacuatingActualLrp;
+            *evacuating == is_evacuating && is_of(&key.process_guid) && key.index == index
         }
-        (EtcdRecord::Task(task), RecordKey::Task { guid }) => is_of(&task.task_guid, &guid),
+        (EtcdRecord::Task(task), RecordKind::Task) => is_of(&task.task_guid),
         _ => false,
     }
 }
@@ -179,9 +172,9 @@ proptest! {
     ) {
         let key = RecordKey::of(&path);
         let found = decoded(&path, "");
-        let is_expected = match (&key, &found) {
-            (RecordKey::Domain { .. } | RecordKey::KeyLabel | RecordKey::Foreign, Ok(record)) => belongs_to(record, &path),
-            (RecordKey::Version, Err(_)) => true,
+        let is_expected = match (key.kind, &found) {
+            (RecordKind::Domain | RecordKind::KeyLabel | RecordKind::Foreign, Ok(record)) => belongs_to(record, &path),
+            (RecordKind::Version, Err(_)) => true,
             (_, Err(RecordError::Empty)) => key.guid().is_some(),
             (_, Err(RecordError::Guid { guid })) => key.guid() == Some(guid),
             _ => false,

@@ -11,8 +11,7 @@ use bbs_proto::models::{
 use super::{decoded, keyring};
 use crate::etcd::record::value::plain;
 use crate::etcd::record::{
-    EtcdRecord, RecordError, RecordKey, RecordKind, StoreLayout, StoreVersion, VersionNode, judge,
-    label,
+    EtcdRecord, RecordError, RecordKey, RecordKind, StoreVersion, StoredAs, judge, label,
 };
 
 pub(super) struct Vector {
@@ -71,8 +70,8 @@ fn vectors_decode_to_their_meaning() {
         }
         let found = decoded(&path, &value);
         assert_eq!(found, expected(&case), "{case}");
-        if let Ok(EtcdRecord::Version(node)) = found {
-            assert_eq!(judge(Some(&node)), expected_version(&case), "{case}");
+        if let Ok(EtcdRecord::Version(version)) = found {
+            assert_eq!(judge(Some(version)), expected_version(&case), "{case}");
         }
     }
 }
@@ -84,7 +83,7 @@ fn labels_of_the_vectors_are_read_without_a_key() {
         .filter_map(|vector| {
             Some((
                 label(&vector.value).unwrap()?,
-                RecordKey::of(&vector.path).kind(),
+                RecordKey::of(&vector.path).kind,
             ))
         })
         .collect();
@@ -108,13 +107,10 @@ fn labels_of_the_vectors_are_read_without_a_key() {
 }
 
 fn expected_version(case: &str) -> StoreVersion {
-    let split = |is_interrupted| StoreVersion::Readable {
-        layout: StoreLayout::Split,
-        is_interrupted,
-    };
     match case {
-        "version, released layout" => split(false),
-        "version, interrupted migration" => split(true),
+        "version, released layout" | "version, interrupted migration" => StoreVersion::Readable {
+            stored_as: Some(StoredAs::Halves),
+        },
         "version, already imported" => StoreVersion::AlreadyImported {
             current: 1_451_635_201,
         },
@@ -123,16 +119,15 @@ fn expected_version(case: &str) -> StoreVersion {
 }
 
 fn expected(case: &str) -> Result<EtcdRecord, RecordError> {
-    let version = |current, target| EtcdRecord::Version(VersionNode { current, target });
     let domain = |name: &str| EtcdRecord::Domain { name: name.into() };
     let actual_lrp = |lrp, evacuating| EtcdRecord::ActualLrp {
         lrp: Box::new(lrp),
         evacuating,
     };
     Ok(match case {
-        "version, released layout" => version(1_451_635_200, 1_451_635_200),
-        "version, interrupted migration" => version(1_442_529_338, 1_451_635_200),
-        "version, already imported" => version(1_451_635_201, 1_481_761_088),
+        "version, released layout" => EtcdRecord::Version(1_451_635_200),
+        "version, interrupted migration" => EtcdRecord::Version(1_442_529_338),
+        "version, already imported" => EtcdRecord::Version(1_451_635_201),
         "domain with TTL" => domain("cf-apps"),
         "domain without TTL" => domain("forever"),
         "domain after a key rotation" => domain("cf-tasks"),
