@@ -21,7 +21,7 @@ mod survey;
 pub use copy::copy;
 pub use due::{Due, due};
 pub use error::ImportError;
-pub use mark::{MarkOutcome, mark};
+pub use mark::mark;
 pub use report::{ImportReport, LeafCounts, LeftOut};
 pub use state::{ImportPhase, ImportState, read as state, write_phase};
 pub use survey::survey;

@@ -130,10 +130,3 @@ pub mod throttle {
 pub mod tls {
     pub use crate::tls::Certificates;
 }
-
-/// The client of etcd's second API, and decoding of Diego's records in it.
-pub mod etcd {
-    pub use crate::config::EtcdConfig;
-    pub use crate::etcd::Leaf;
-    pub use crate::etcd::client::{EtcdClient, EtcdError, View};
-}

@@ -44,14 +44,9 @@ pub struct View {
     pub index: u64,
     /// The cluster that the member belongs to.
     pub cluster_id: String,
-    /// Number of leaves.
-    pub leaves: u64,
     /// Length of the answer.
     pub bytes: u64,
 }
-
-/// A leaf, if it is there, and the store's index at that time.
-pub type FoundLeaf = (Option<Leaf>, u64);
 
 impl EtcdClient {
     /// Sets up the client; connects to no member.
@@ -92,13 +87,12 @@ impl EtcdClient {
                 } => Ok(View {
                     index,
                     cluster_id: String::new(),
-                    leaves: 0,
                     bytes: 0,
                 }),
                 fault => Err(fault),
             };
         }
-        let index = answer.header("X-Etcd-Index")?;
+        let index = answer.index()?;
         let cluster_id = self.same_cluster(&answer)?;
         let member = answer.member();
         let (into, chunks) = mpsc::channel(WAITING_CHUNKS);
@@ -107,23 +101,19 @@ impl EtcdClient {
         let parsed = parsing.await.map_err(|_| EtcdError::Interrupted)?;
         // A body that was cut off is also one that cannot be parsed; the connection is the cause.
         let bytes = received?;
-        let leaves = parsed.map_err(|source| EtcdError::Damaged { member, source })?;
-        let index = index.parse().map_err(|_| EtcdError::Header {
-            name: "X-Etcd-Index",
-        })?;
+        parsed.map_err(|source| EtcdError::Damaged { member, source })?;
         Ok(View {
             index,
             cluster_id,
-            leaves,
             bytes,
         })
     }
 
-    /// Reads one leaf by a quorum read.
+    /// Reads one leaf, if it is there, by a quorum read. Returns the store's index, too.
     ///
     /// # Errors
     /// No member answers as etcd does, or one of another cluster answers.
-    pub async fn get(&self, key: &str) -> Result<FoundLeaf, EtcdError> {
+    pub async fn get(&self, key: &str) -> Result<(Option<Leaf>, u64), EtcdError> {
         let mut answer = self
             .members
             .send(Method::GET, &format!("v2/keys{key}?quorum=true"), None)
@@ -142,12 +132,7 @@ impl EtcdClient {
             };
         }
         self.same_cluster(&answer)?;
-        let index = answer
-            .header("X-Etcd-Index")?
-            .parse()
-            .map_err(|_| EtcdError::Header {
-                name: "X-Etcd-Index",
-            })?;
+        let index = answer.index()?;
         Ok((Some(leaf(&mut answer).await?), index))
     }
 
@@ -161,7 +146,7 @@ impl EtcdClient {
         key: &str,
         previous: Option<u64>,
         value: &str,
-    ) -> Result<u64, EtcdError> {
+    ) -> Result<(), EtcdError> {
         let condition = match previous {
             Some(index) => format!("prevIndex={index}"),
             None => "prevExist=false".to_owned(),
@@ -173,14 +158,15 @@ impl EtcdClient {
             .await?;
         if answer.status().is_success() {
             self.same_cluster(&answer)?;
-            return Ok(leaf(&mut answer).await?.modified_index);
+            leaf(&mut answer).await?;
+            return Ok(());
         }
         match failed(&mut answer).await {
             EtcdError::Answer {
                 code: COMPARE_FAILED | EXISTS | KEY_NOT_FOUND,
                 ..
             } => match self.get(key).await? {
-                (Some(leaf), _) if leaf.value == value => Ok(leaf.modified_index),
+                (Some(leaf), _) if leaf.value == value => Ok(()),
                 _ => Err(EtcdError::Compare {
                     key: key.to_owned(),
                 }),

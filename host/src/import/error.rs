@@ -22,7 +22,6 @@ pub(super) struct RefusedRow {
 
 /// Why an import did not happen or did not end.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ImportError {
     #[error("cannot read or write {what}; nothing is lost, start again")]
     Sql { what: String, source: SqlError },

@@ -15,16 +15,9 @@ pub(super) const MARKED_VERSION: i64 = i64::MAX;
 /// The version node with it.
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 
-/// How the mark came to be there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MarkOutcome {
-    Set,
-    /// By an earlier attempt, whose success was not recorded.
-    WasThere,
-}
-
 /// Marks the store. Unless clients have been served from the database since the import, checks
-/// first that the store is still what was imported.
+/// first that the store is still what was imported. Returns whether the mark was there already, by
+/// an earlier attempt, whose success was not recorded.
 ///
 /// # Errors
 /// etcd cannot be reached or is another cluster, the store has changed, or its version was written
@@ -33,13 +26,13 @@ pub async fn mark(
     etcd: &Arc<EtcdClient>,
     imported: &ImportState,
     served: bool,
-) -> Result<MarkOutcome, ImportError> {
+) -> Result<bool, ImportError> {
     let fingerprint = &imported.fingerprint;
     // The indexes of two clusters may be equal.
     etcd.expect_cluster(&fingerprint.cluster_id);
     let (version, index) = etcd.get(VERSION_KEY).await?;
     if version.as_ref().is_some_and(|leaf| leaf.value == MARK) {
-        return Ok(MarkOutcome::WasThere);
+        return Ok(true);
     }
     let lost = || {
         if served {
@@ -59,12 +52,12 @@ pub async fn mark(
         .swap(VERSION_KEY, fingerprint.version_index, MARK)
         .await
     {
-        Ok(_) => {}
+        Ok(()) => {}
         Err(EtcdError::Compare { .. }) => return Err(lost()),
         Err(fault) => return Err(fault.into()),
     }
     fault::point(fault::AFTER_MARK);
-    Ok(MarkOutcome::Set)
+    Ok(false)
 }
 
 /// Reads the whole store once more.

@@ -11,7 +11,7 @@ use bbs_work::pauses;
 
 use super::{Prepared, StartupError};
 use crate::etcd::client::EtcdClient;
-use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState, MarkOutcome};
+use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState};
 use crate::lock::fence::Fence;
 use crate::migrate;
 use crate::migrate::fault;
@@ -158,10 +158,9 @@ impl Prepared {
         state: &ImportState,
         served: bool,
     ) -> Result<(), StartupError> {
-        let mark = import::mark(&self.etcd()?, state, served).await?;
+        let was_there = import::mark(&self.etcd()?, state, served).await?;
         self.record_import(fence, ImportPhase::Marked).await?;
         fault::point(fault::AFTER_MARK_RECORDED);
-        let was_there = mark == MarkOutcome::WasThere;
         tracing::info!(name: "import.marked", was_there, "etcd is marked as imported; a BBS that uses it ends at its start");
         Ok(())
     }

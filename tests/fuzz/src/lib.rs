@@ -347,9 +347,6 @@ pub mod etcd {
             while let Some(more) = batches.blocking_recv() {
                 leaves.extend(more);
             }
-            if let Ok(count) = parsed {
-                assert_eq!(leaves.len() as u64, count, "every leaf is sent");
-            }
             if let Ok(answer::LeafAnswer(leaf)) = serde_json::from_slice(body) {
                 assert!(
                     parsed.is_err() || leaves == [leaf],
@@ -357,7 +354,7 @@ pub mod etcd {
                 );
             }
             let _ = serde_json::from_slice::<answer::ErrorAnswer>(body);
-            parsed.ok().map(|_| leaves.len())
+            parsed.ok().map(|()| leaves.len())
         }
     }
 }

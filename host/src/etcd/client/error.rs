@@ -6,7 +6,6 @@ use crate::tls::TlsError;
 
 /// Why etcd could not be read or written.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum EtcdError {
     #[error(
         "the certificates for etcd cannot be used; correct `etcd_cert_file`, `etcd_key_file` or `etcd_ca_file`"

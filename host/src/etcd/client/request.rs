@@ -124,6 +124,13 @@ impl MemberAnswer {
             .ok_or(EtcdError::Header { name })
     }
 
+    /// The store's index at the time of the answer.
+    pub(super) fn index(&self) -> Result<u64, EtcdError> {
+        let name = "X-Etcd-Index";
+        let index = self.header(name)?.parse();
+        index.map_err(|_| EtcdError::Header { name })
+    }
+
     /// The next part of the body; `None` at its end.
     ///
     /// # Errors

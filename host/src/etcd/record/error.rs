@@ -12,7 +12,6 @@ pub enum RecordError {
     Empty,
     /// Values begin with `00`, `01` or `02`, or with no digit.
     #[error("unknown encoding {found:?}: no release of Diego wrote it")]
-    #[allow(missing_docs, reason = "the first two characters")]
     Encoding { found: String },
     /// The value begins with `01` or `02`.
     #[error("the value is not base64: it is damaged")]
@@ -21,27 +20,21 @@ pub enum RecordError {
     #[error(
         "the value is cut short: {length} bytes after base64, fewer than label, nonce and tag need"
     )]
-    #[allow(missing_docs, reason = "named in the message")]
     Truncated { length: usize },
     /// The keyring has no such key.
     #[error("key with label {label:?} was not found; add it to `encryption_keys`")]
-    #[allow(missing_docs, reason = "named in the message")]
     UnknownLabel { label: String },
     /// Submessages and texts of protobuf, values of JSON; counted before decoding.
     #[error("the record has more than {limit} elements")]
-    #[allow(missing_docs, reason = "named in the message")]
     Elements { limit: usize },
     /// The keyring has a key of this label.
     #[error("the value does not open with key {label:?}: wrong passphrase or damaged value")]
-    #[allow(missing_docs, reason = "named in the message")]
     NotOpened { label: String },
     /// The value has no protobuf envelope.
     #[error("the value is not JSON: the error is at byte {at}")]
-    #[allow(missing_docs, reason = "named in the message")]
     Json { at: usize },
     /// The value is valid JSON.
     #[error("the JSON member {key:?} is not {expected}")]
-    #[allow(missing_docs, reason = "named in the message")]
     JsonMember {
         key: &'static str,
         expected: &'static str,
@@ -57,19 +50,15 @@ pub enum RecordError {
     ActionKind,
     /// A deeper message could be stored, but not decoded again.
     #[error("actions are nested more than {limit} deep")]
-    #[allow(missing_docs, reason = "named in the message")]
     ActionDepth { limit: usize },
     /// The form of releases v0.1462 to v0.1481 has only these two.
     #[error("a volume mount has mode {mode}, which is neither read-only (0) nor read-write (1)")]
-    #[allow(missing_docs, reason = "named in the message")]
     VolumeMode { mode: i32 },
     /// The guid is part of the path.
     #[error("the guid {guid:?} in the path has other characters than letters, digits, `-` and `_`")]
-    #[allow(missing_docs, reason = "named in the message")]
     Guid { guid: String },
     /// The guid or the index.
     #[error("the path has {path:?}, but the record has {found:?}")]
-    #[allow(missing_docs, reason = "named in the message")]
     KeyMismatch { path: String, found: String },
     /// Every release wrote one into a task.
     #[error("the task has no definition")]
