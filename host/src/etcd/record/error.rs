@@ -5,7 +5,7 @@ use bbs_proto::prost::DecodeError;
 
 /// The reason for which a value is not the record of its path. Contains no content of the record
 /// but guids.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RecordError {
     /// No release wrote an empty record, but a failed etcd migration may have left one.
     #[error("the value is empty")]
@@ -13,23 +13,15 @@ pub enum RecordError {
     /// Values begin with `00`, `01` or `02`, or with no digit.
     #[error("unknown encoding {found:?}: no release of Diego wrote it")]
     Encoding { found: String },
-    /// The value begins with `01` or `02`.
+    /// The value begins with `01`.
     #[error("the value is not base64: it is damaged")]
     Base64,
-    /// The value is sealed.
-    #[error(
-        "the value is cut short: {length} bytes after base64, fewer than label, nonce and tag need"
-    )]
-    Truncated { length: usize },
-    /// The keyring has no such key.
-    #[error("key with label {label:?} was not found; add it to `encryption_keys`")]
-    UnknownLabel { label: String },
+    /// The value begins with `02`.
+    #[error(transparent)]
+    Sealed(#[from] EncryptionError),
     /// Submessages and texts of protobuf, values of JSON; counted before decoding.
     #[error("the record has more than {limit} elements")]
     Elements { limit: usize },
-    /// The keyring has a key of this label.
-    #[error("the value does not open with key {label:?}: wrong passphrase or damaged value")]
-    NotOpened { label: String },
     /// The value has no protobuf envelope.
     #[error("the value is not JSON: the error is at byte {at}")]
     Json { at: usize },
@@ -63,18 +55,4 @@ pub enum RecordError {
     /// Every release wrote one into a task.
     #[error("the task has no definition")]
     MissingDefinition,
-}
-
-impl From<EncryptionError> for RecordError {
-    fn from(error: EncryptionError) -> Self {
-        match error {
-            EncryptionError::Encoding { found } => Self::Encoding { found },
-            EncryptionError::Base64 => Self::Base64,
-            EncryptionError::Truncated { length } | EncryptionError::Envelope { length } => {
-                Self::Truncated { length }
-            }
-            EncryptionError::UnknownKey { label } => Self::UnknownLabel { label },
-            EncryptionError::Cipher { label } => Self::NotOpened { label },
-        }
-    }
 }

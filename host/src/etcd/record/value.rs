@@ -24,8 +24,7 @@ const HIGHEST_ENVELOPE_VERSION: u8 = 2;
 /// Domains may have sealed values, too, but these need not be opened.
 ///
 /// # Errors
-/// If the value is sealed and its header is damaged: [`RecordError::Base64`] or
-/// [`RecordError::Truncated`].
+/// [`RecordError::Sealed`] if the value is sealed and its header is damaged.
 pub fn label(value: &str) -> Result<Option<String>, RecordError> {
     if !value.starts_with("02") {
         return Ok(None);

@@ -1,5 +1,6 @@
 //! The vectors of `tests/vectors/etcd.tsv`: values of every form, and what they mean.
 
+use bbs_encryption::EncryptionError;
 use bbs_files::digest::to_hex;
 use bbs_proto::models::{
     Action, ActualLrp, ActualLrpInstanceKey, ActualLrpKey, ActualLrpNetInfo, DesiredLrp,
@@ -59,13 +60,7 @@ fn vectors_decode_to_their_meaning() {
         let found = plain(&value, &keyring());
         match decoded_hex.as_str() {
             "-" => assert_eq!(found.unwrap(), value.as_bytes(), "{case}"),
-            "unreadable" => assert_eq!(
-                found,
-                Err(RecordError::UnknownLabel {
-                    label: "lost".into()
-                }),
-                "{case}"
-            ),
+            "unreadable" => assert_eq!(found, Err(unknown_label()), "{case}"),
             plain => assert_eq!(to_hex(&found.unwrap()), plain, "{case}"),
         }
         let found = decoded(&path, &value);
@@ -106,6 +101,11 @@ fn labels_of_the_vectors_are_read_without_a_key() {
     );
 }
 
+fn unknown_label() -> RecordError {
+    let label = "lost".to_owned();
+    EncryptionError::UnknownKey { label }.into()
+}
+
 fn expected_version(case: &str) -> StoreVersion {
     match case {
         "version, released layout" | "version, interrupted migration" => StoreVersion::Readable {
@@ -140,9 +140,7 @@ fn expected(case: &str) -> Result<EtcdRecord, RecordError> {
         }
         "run info, unencrypted, after 1451635200" => EtcdRecord::RunInfo(Box::new(run_info_2())),
         "run info, unknown key, no scheduling info" => {
-            return Err(RecordError::UnknownLabel {
-                label: "lost".into(),
-            });
+            return Err(unknown_label());
         }
         "actual LRP, running" => actual_lrp(running(), false),
         "actual LRP, evacuating" => actual_lrp(evacuating(), true),
