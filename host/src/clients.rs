@@ -17,7 +17,7 @@ pub use reps::Reps;
 
 use bbs_model::json;
 
-use crate::config::{self, ClientTls};
+use crate::config::{self, CertificateFiles};
 use crate::locket::ConnectError;
 use loggregator::LoggregatorError;
 
@@ -114,7 +114,7 @@ impl Clients {
     pub fn new(
         clients: &config::ClientsConfig,
         locket: Option<&config::LocketConfig>,
-        identity: Option<&ClientTls>,
+        identity: Option<&CertificateFiles>,
     ) -> Result<Self, Vec<ClientsError>> {
         let timeout = clients.communication_timeout;
         let auctioneer = clients.auctioneer.as_ref();

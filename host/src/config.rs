@@ -37,7 +37,7 @@ pub use listeners::{HealthCheck, Listeners};
 pub use lock::{Lock, LocketConfig};
 pub use logging::{LogFormat, LogLevel, Logging, TimeFormat};
 pub use migration::{MigrationConfig, MigrationMode, OnUnreadable};
-pub use tls::{ClientTls, ServerTls};
+pub use tls::CertificateFiles;
 pub use updates::Updates;
 pub use work::{Convergence, Tasks};
 

@@ -101,12 +101,7 @@ struct LocketServer {
 
 impl LocketServer {
     fn new(locket: &config::LocketConfig) -> Result<Self, ConnectError> {
-        let files = config::ClientTls {
-            ca_file: locket.ca_cert_file.clone(),
-            cert_file: locket.client_cert_file.clone(),
-            key_file: locket.client_key_file.clone(),
-        };
-        let tls = client::config(&files, None)?;
+        let tls = client::config(&locket.tls, None)?;
         let malformed = |source| ConnectError::Address {
             address: locket.address.clone(),
             source,

@@ -33,8 +33,8 @@ pub mod clock {
 /// Sections of the configuration file.
 pub mod config {
     pub use crate::config::{
-        AuctioneerConfig, ClientTls, ClientsConfig, LocketConfig, LoggregatorConfig, RepConfig,
-        ServerTls,
+        AuctioneerConfig, CertificateFiles, ClientsConfig, LocketConfig, LoggregatorConfig,
+        RepConfig,
     };
 }
 

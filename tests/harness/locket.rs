@@ -95,9 +95,11 @@ impl Locket {
     pub fn lookup_config(&self) -> config::LocketConfig {
         config::LocketConfig {
             address: self.address.to_string(),
-            ca_cert_file: certificate("ca.crt"),
-            client_cert_file: certificate("client.crt"),
-            client_key_file: certificate("client.key"),
+            tls: config::CertificateFiles {
+                ca_file: certificate("ca.crt"),
+                cert_file: certificate("client.crt"),
+                key_file: certificate("client.key"),
+            },
             keepalive_time: None,
             keepalive_timeout: None,
             lookup_timeout: Duration::from_secs(30),

@@ -11,7 +11,7 @@ use bbs::testing::clients::auctioneer::{LrpStart, TaskStart};
 use bbs::testing::clients::cells::CellsError;
 use bbs::testing::clients::reps::InstanceUpdate;
 use bbs::testing::clients::{ClientError, Clients};
-use bbs::testing::config::{self, ClientTls};
+use bbs::testing::config::{self, CertificateFiles};
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{InstanceKey, LrpKey};
 use bbs_model::task::Task;
@@ -609,7 +609,7 @@ async fn invalid_client_configuration_is_an_error_that_names_the_key() {
         require_tls: true,
     });
     assert!(error.to_string().contains("write it as a URL"), "{error}");
-    let without_key = ClientTls {
+    let without_key = CertificateFiles {
         key_file: "/nonexistent.key".into(),
         ..tls.clone()
     };
@@ -619,7 +619,7 @@ async fn invalid_client_configuration_is_an_error_that_names_the_key() {
         require_tls: true,
     });
     assert!(error.to_string().contains("`auctioneer_*`"), "{error}");
-    let mismatched = ClientTls {
+    let mismatched = CertificateFiles {
         key_file: tls.cert_file.clone(),
         ..tls
     };

@@ -15,7 +15,7 @@ use bbs_work::printable;
 use clap::Args;
 
 use super::output::OutputForm;
-use crate::config::{Config, Listeners, ServerTls};
+use crate::config::{CertificateFiles, Config, Listeners};
 use crate::tls;
 
 /// The address of `bbs dev`.
@@ -131,7 +131,7 @@ fn local_client(path: &Path, listeners: &Listeners) -> anyhow::Result<Client> {
             path.display()
         );
     }
-    let Some(ServerTls {
+    let Some(CertificateFiles {
         cert_file,
         key_file,
         ca_file,

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::pool::{Pool, RequestToSend, drain};
 use super::{ClientError, ClientsError, text};
-use crate::config::ClientTls;
+use crate::config::CertificateFiles;
 
 /// Not configured, every callback counts as delivered.
 #[derive(Debug, Clone, Default)]
@@ -17,7 +17,7 @@ pub struct Callbacks(Option<Pool>);
 impl Callbacks {
     /// `identity` is the certificate that the API presents to its clients, too.
     pub(super) fn new(
-        identity: Option<&ClientTls>,
+        identity: Option<&CertificateFiles>,
         timeout: Duration,
     ) -> Result<Self, ClientsError> {
         let pool = Pool::new(identity.cloned(), None, timeout);

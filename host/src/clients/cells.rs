@@ -16,6 +16,7 @@ use crate::locket::messages::{
     TypeCode,
 };
 use crate::locket::{self, ConnectError};
+use crate::tls::client;
 use crate::tls::reloading::Reloading;
 
 const FETCH: &str = "/models.Locket/Fetch";
@@ -51,17 +52,11 @@ pub enum CellsError {
 
 impl CellDirectory {
     pub(super) fn new(config: &config::LocketConfig) -> Result<Self, ClientsError> {
-        let files = [
-            &config.ca_cert_file,
-            &config.client_cert_file,
-            &config.client_key_file,
-        ];
+        let files = client::paths(&config.tls);
         let timeout = config.lookup_timeout;
         let config = config.clone();
-        let channel = Reloading::new(files.map(Clone::clone).to_vec(), move || {
-            locket::connect_later(&config)
-        })
-        .map_err(ClientsError::Locket)?;
+        let channel = Reloading::new(files, move || locket::connect_later(&config))
+            .map_err(ClientsError::Locket)?;
         Ok(Self(Some(Arc::new(LocketCells { channel, timeout }))))
     }
 

@@ -171,7 +171,10 @@ impl Agent {
     }
 }
 
-fn connect_later(tls: &config::ClientTls, address: &str) -> Result<Channel, LoggregatorError> {
+fn connect_later(
+    tls: &config::CertificateFiles,
+    address: &str,
+) -> Result<Channel, LoggregatorError> {
     // Bounds the handshake, too: a channel whose peer is silent then would never connect again.
     let config = client::grpc_config(tls)?
         .domain_name(AGENT)

@@ -10,7 +10,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, Response, Url};
 
 use super::ClientError;
-use crate::config::ClientTls;
+use crate::config::CertificateFiles;
 use crate::tls::reloading::Reloading;
 use crate::tls::{self, TlsError};
 
@@ -63,7 +63,7 @@ pub(super) struct RequestToSend<'a> {
 impl Pool {
     /// `timeout` covers a whole request. Without files, no client certificate is presented.
     pub(super) fn new(
-        files: Option<ClientTls>,
+        files: Option<CertificateFiles>,
         sessions: Option<usize>,
         timeout: Duration,
     ) -> Result<Self, PoolError> {

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use super::keys::Keys;
-use super::{ClientTls, ConfigError};
+use super::{CertificateFiles, ConfigError};
 
 /// BOSH's default. Diego's BBS waits without a limit if the key is absent, so one receiver that
 /// never answers would block a worker forever.
@@ -45,7 +45,7 @@ pub struct AuctioneerConfig {
     /// Base URL of its API.
     pub address: String,
     /// The host's certificate for the auctioneer; absent if none of its keys is given.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<CertificateFiles>,
     /// If false, a request that fails over https is tried once over http.
     pub require_tls: bool,
 }
@@ -54,7 +54,7 @@ pub struct AuctioneerConfig {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RepConfig {
     /// The host's certificate for reps with https.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<CertificateFiles>,
     /// If false, a rep without an https address gets requests over http.
     pub require_tls: bool,
     /// TLS sessions to cache; the library's default if absent.
@@ -69,7 +69,7 @@ pub struct RepConfig {
 pub struct LoggregatorConfig {
     pub api_host: String,
     pub api_port: u16,
-    pub tls: ClientTls,
+    pub tls: CertificateFiles,
     pub job_deployment: String,
     pub job_name: String,
     pub job_index: String,
@@ -129,21 +129,14 @@ impl Default for ClientsConfig {
 impl AuctioneerConfig {
     fn read(keys: &mut Keys) -> Option<Self> {
         let require_tls = keys.flag("auctioneer_require_tls");
-        let cert = keys.file("auctioneer_client_cert");
-        let key = keys.file("auctioneer_client_key");
-        let ca = keys.file("auctioneer_ca_cert");
         let address = keys.text("auctioneer_address");
-        let tls = if cert.is_none() && key.is_none() && ca.is_none() {
-            None
-        } else {
-            let what =
-                "the other files that name the auctioneer and this host to each other are given";
-            Some(ClientTls {
-                cert_file: keys.required(cert, "auctioneer_client_cert", what),
-                key_file: keys.required(key, "auctioneer_client_key", what),
-                ca_file: keys.required(ca, "auctioneer_ca_cert", what),
-            })
-        };
+        let what = "the other files that name the auctioneer and this host to each other are given";
+        let files = [
+            "auctioneer_client_cert",
+            "auctioneer_client_key",
+            "auctioneer_ca_cert",
+        ];
+        let tls = CertificateFiles::all_or_none(keys, files.map(|key| (key, what)));
         let address = address?;
         if !address.starts_with("http://") && !address.starts_with("https://") {
             keys.fault(ConfigError::Refused {
@@ -161,16 +154,22 @@ impl AuctioneerConfig {
 
 impl RepConfig {
     fn read(keys: &mut Keys) -> Self {
-        let cert = keys.file("rep_client_cert");
-        let key = keys.file("rep_client_key");
-        let ca = keys.file("rep_ca_cert");
+        let files = ["rep_client_cert", "rep_client_key", "rep_ca_cert"];
+        // As in Diego, none if one of them is missing.
+        let tls = match files.map(|key| keys.file(key)) {
+            [Some(cert_file), Some(key_file), Some(ca_file)] => Some(CertificateFiles {
+                cert_file,
+                key_file,
+                ca_file,
+            }),
+            _ => None,
+        };
         let session_cache_size = keys
             .count("rep_client_session_cache_size")
             .map(|size| size as usize);
-        let require_tls = keys.flag("rep_require_tls");
         Self {
-            tls: ClientTls::whole(cert, key, ca),
-            require_tls,
+            tls,
+            require_tls: keys.flag("rep_require_tls"),
             session_cache_size,
         }
     }
@@ -185,60 +184,46 @@ impl LoggregatorConfig {
         let host = keys.text("loggregator_api_host");
         let port = keys.take("loggregator_api_port");
         let port = port.filter(|port: &u16| *port > 0);
-        let files = [
-            keys.file("loggregator_ca_path"),
-            keys.file("loggregator_cert_path"),
-            keys.file("loggregator_key_path"),
-        ];
-        let is_named = host.is_some() || port.is_some() || files.iter().any(Option::is_some);
-        let mut text = |key| keys.text(key).unwrap_or_default();
-        let [
-            job_deployment,
-            job_name,
-            job_index,
-            job_ip,
-            job_origin,
-            source_id,
-            instance_id,
-        ] = [
-            text("loggregator_job_deployment"),
-            text("loggregator_job_name"),
-            text("loggregator_job_index"),
-            text("loggregator_job_ip"),
-            text("loggregator_job_origin"),
-            text("loggregator_source_id"),
-            text("loggregator_instance_id"),
-        ];
-        let batch_max_size = keys
-            .count("loggregator_batch_max_size")
-            .map(|size| size as usize);
-        let batch_flush_interval = keys
-            .take("batchflushinterval")
-            .filter(|ns: &u64| *ns > 0)
-            .map(Duration::from_nanos);
-        if !is_on.unwrap_or(is_named) {
-            return None;
-        }
         let what = "metrics are sent with certificates only; or set `loggregator_use_v2_api` to false to send none";
-        let [ca, cert, key] = files;
-        Some(Self {
-            tls: ClientTls {
-                ca_file: keys.required(ca, "loggregator_ca_path", what),
-                cert_file: keys.required(cert, "loggregator_cert_path", what),
-                key_file: keys.required(key, "loggregator_key_path", what),
-            },
-            job_deployment,
-            job_name,
-            job_index,
-            job_ip,
-            job_origin,
-            source_id,
-            instance_id,
+        let names = [
+            "loggregator_ca_path",
+            "loggregator_cert_path",
+            "loggregator_key_path",
+        ];
+        let names = names.map(|key| (key, what));
+        let files = names.map(|(key, _)| keys.file(key));
+        let is_named = host.is_some() || port.is_some() || files.iter().any(Option::is_some);
+        let is_on = is_on.unwrap_or(is_named);
+        let [ca_file, cert_file, key_file] = if is_on {
+            keys.all_required(files, names)
+        } else {
+            files.map(Option::unwrap_or_default)
+        };
+        let mut text = |key| keys.text(key).unwrap_or_default();
+        let agent = Self {
             api_host: host.unwrap_or_else(|| LOGGREGATOR_HOST.to_owned()),
             api_port: port.unwrap_or(LOGGREGATOR_PORT),
-            batch_max_size,
-            batch_flush_interval,
-        })
+            tls: CertificateFiles {
+                cert_file,
+                key_file,
+                ca_file,
+            },
+            job_deployment: text("loggregator_job_deployment"),
+            job_name: text("loggregator_job_name"),
+            job_index: text("loggregator_job_index"),
+            job_ip: text("loggregator_job_ip"),
+            job_origin: text("loggregator_job_origin"),
+            source_id: text("loggregator_source_id"),
+            instance_id: text("loggregator_instance_id"),
+            batch_max_size: keys
+                .count("loggregator_batch_max_size")
+                .map(|size| size as usize),
+            batch_flush_interval: keys
+                .take("batchflushinterval")
+                .filter(|ns: &u64| *ns > 0)
+                .map(Duration::from_nanos),
+        };
+        is_on.then_some(agent)
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 use reqwest::Url;
 
 use super::keys::Keys;
-use super::{ClientTls, ConfigError};
+use super::tls::FileKeys;
+use super::{CertificateFiles, ConfigError};
 
 /// As in Diego's BBS, which has no key for it.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
@@ -16,6 +17,20 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(300);
 const MOST_BYTES: u64 = 16 << 30;
 /// The beginning of URLs that TLS secures.
 const SECURE: &str = "https://";
+const FILES: FileKeys = [
+    (
+        "etcd_cert_file",
+        "the certificate that this host shows to etcd, which has https URLs",
+    ),
+    (
+        "etcd_key_file",
+        "the key of the certificate that this host shows to etcd",
+    ),
+    (
+        "etcd_ca_file",
+        "the authority that signed the certificates of etcd's members",
+    ),
+];
 
 /// An etcd cluster and how it is reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,7 +38,7 @@ pub struct EtcdConfig {
     /// The URLs of its members, of one scheme: nothing but scheme, host and port.
     pub urls: Vec<String>,
     /// The certificate of this host and the authority of the members; absent for `http`.
-    pub tls: Option<ClientTls>,
+    pub tls: Option<CertificateFiles>,
     /// The time that a connection may take.
     pub connect_timeout: Duration,
     /// The time that an answer may take to begin, and that it may pause.
@@ -37,11 +52,7 @@ impl EtcdConfig {
     pub(super) fn read(keys: &mut Keys) -> Option<Self> {
         const URLS: &str = "etcd_cluster_urls";
         let urls = keys.texts(URLS);
-        let cert = (
-            keys.file("etcd_cert_file"),
-            keys.file("etcd_key_file"),
-            keys.file("etcd_ca_file"),
-        );
+        let files = FILES.map(|(key, _)| keys.file(key));
         let connect_timeout = keys
             .duration("etcd_connect_timeout")
             .unwrap_or(CONNECT_TIMEOUT);
@@ -57,28 +68,7 @@ impl EtcdConfig {
         if let Some(why) = refusal_of_urls(&urls, is_secure) {
             keys.fault(ConfigError::Refused { key: URLS, why });
         }
-        let (cert, key, ca) = cert;
-        let tls = if is_secure {
-            Some(ClientTls {
-                cert_file: keys.required(
-                    cert,
-                    "etcd_cert_file",
-                    "the certificate that this host shows to etcd, which has https URLs",
-                ),
-                key_file: keys.required(
-                    key,
-                    "etcd_key_file",
-                    "the key of the certificate that this host shows to etcd",
-                ),
-                ca_file: keys.required(
-                    ca,
-                    "etcd_ca_file",
-                    "the authority that signed the certificates of etcd's members",
-                ),
-            })
-        } else {
-            None
-        };
+        let tls = is_secure.then(|| CertificateFiles::required(keys, files, FILES));
         Some(Self {
             urls,
             tls,

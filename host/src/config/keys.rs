@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::duration::GoDuration;
+use super::tls::FileKeys;
 use super::values::{ConfigValue, describe};
 
 /// The folders that relative paths are resolved against.
@@ -89,16 +90,16 @@ impl Keys {
         })
     }
 
-    /// [`Self::required`] for several keys, each with its meaning.
-    pub(super) fn all_required<T: Default, const N: usize>(
+    /// [`Self::required`] for several files.
+    pub(super) fn all_required(
         &mut self,
-        values: [Option<T>; N],
-        keys: [(&'static str, &'static str); N],
-    ) -> [T; N] {
+        files: [Option<PathBuf>; 3],
+        keys: FileKeys,
+    ) -> [PathBuf; 3] {
         let mut keys = keys.into_iter();
-        values.map(|value| {
-            let (key, what) = keys.next().expect("there are as many keys as values");
-            self.required(value, key, what)
+        files.map(|file| {
+            let (key, what) = keys.next().expect("there are as many keys as files");
+            self.required(file, key, what)
         })
     }
 

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::keys::Keys;
-use super::{ConfigError, ServerTls};
+use super::tls::SERVER_FILES;
+use super::{CertificateFiles, ConfigError};
 
 /// Diego's default port of the API.
 const PORT: u16 = 8889;
@@ -15,7 +16,7 @@ const PORT: u16 = 8889;
 pub struct Listeners {
     pub api: SocketAddr,
     /// TLS of the API; without it, plain HTTP on the loopback interface only.
-    pub tls: Option<ServerTls>,
+    pub tls: Option<CertificateFiles>,
     pub health: Option<SocketAddr>,
     /// The debug port, at which the log level is changed.
     pub debug: Option<SocketAddr>,
@@ -57,7 +58,7 @@ impl Listeners {
             api: keys
                 .address("listen_address")
                 .unwrap_or(Self::default().api),
-            tls: ServerTls::read(keys),
+            tls: CertificateFiles::all_or_none(keys, SERVER_FILES),
             health: keys.address("health_address"),
             debug: keys.address("debug_address"),
             metrics: keys.address("metrics_address"),

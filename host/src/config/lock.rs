@@ -1,10 +1,10 @@
 //! Keys for the master lock. Owns parsing them; takes no lock.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use super::ConfigError;
 use super::keys::Keys;
+use super::tls::FileKeys;
+use super::{CertificateFiles, ConfigError};
 
 const TTL: Duration = Duration::from_secs(15);
 const RETRY_INTERVAL: Duration = Duration::from_secs(5);
@@ -40,12 +40,8 @@ impl Default for Lock {
 pub struct LocketConfig {
     /// `host:port`.
     pub address: String,
-    /// The authority that signed Locket's certificate.
-    pub ca_cert_file: PathBuf,
-    /// The certificate that this host presents to Locket.
-    pub client_cert_file: PathBuf,
-    /// The key of that certificate.
-    pub client_key_file: PathBuf,
+    /// The certificate that this host presents to Locket, and the authority of Locket.
+    pub tls: CertificateFiles,
     /// Interval of pings on the connection during a call; no pings if absent.
     pub keepalive_time: Option<Duration>,
     /// Longest wait for the answer to a ping; the library's default if absent.
@@ -84,7 +80,7 @@ impl Lock {
 /// The key of this host's identity, with its meaning.
 pub(super) const UUID: (&str, &str) = ("uuid", "the identity of this host in Locket");
 /// The keys of Locket's files, each with its meaning.
-pub(super) const LOCKET_FILES: [(&str, &str); 3] = [
+pub(super) const LOCKET_FILES: FileKeys = [
     ("locket_ca_cert_file", "the authority that signed Locket"),
     (
         "locket_client_cert_file",
@@ -107,12 +103,14 @@ impl LocketConfig {
         let keepalive_timeout = seconds("locket_client_keepalive_timeout");
         let address = keys.text("locket_address")?;
         keys.required(uuid.map(drop), UUID.0, UUID.1);
-        let [ca_cert_file, client_cert_file, client_key_file] =
-            keys.all_required(files, LOCKET_FILES);
+        let [ca_file, cert_file, key_file] = keys.all_required(files, LOCKET_FILES);
+        let tls = CertificateFiles {
+            cert_file,
+            key_file,
+            ca_file,
+        };
         Some(Self {
-            ca_cert_file,
-            client_cert_file,
-            client_key_file,
+            tls,
             keepalive_time,
             keepalive_timeout,
             lookup_timeout,

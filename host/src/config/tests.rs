@@ -171,7 +171,7 @@ fn locket_address_selects_locket() {
     );
     let locket = lock.locket.unwrap();
     assert_eq!(
-        (&*locket.address, &*locket.client_key_file),
+        (&*locket.address, &*locket.tls.key_file),
         ("locket:8891", Path::new("/etc/bbs/c.key"))
     );
     assert_eq!(locket.keepalive_timeout, Some(Duration::from_secs(22)));

@@ -5,30 +5,22 @@ use std::path::PathBuf;
 
 use super::keys::Keys;
 
-/// The API's certificate, and the authority of its clients.
+/// A certificate and the authority of the other side, as files of PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ServerTls {
-    /// The certificate that the API presents, as PEM.
+pub struct CertificateFiles {
+    /// The certificate that this host presents, to clients or to another component.
     pub cert_file: PathBuf,
-    /// The key of that certificate, as PEM.
+    /// The key of that certificate.
     pub key_file: PathBuf,
-    /// Clients have to present a certificate that this authority signed.
+    /// The other side has to present a certificate that this authority signed.
     pub ca_file: PathBuf,
 }
 
-/// The host's certificate as a client of another component, and the authority of that component.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ClientTls {
-    /// The certificate that this host presents, as PEM.
-    pub cert_file: PathBuf,
-    /// The key of that certificate, as PEM.
-    pub key_file: PathBuf,
-    /// The component has to present a certificate that this authority signed.
-    pub ca_file: PathBuf,
-}
+/// The keys of three files, each with its meaning.
+pub(super) type FileKeys = [(&'static str, &'static str); 3];
 
-/// The keys of [`ServerTls`], each with its meaning.
-pub(super) const SERVER_FILES: [(&str, &str); 3] = [
+/// The keys of the API's files.
+pub(super) const SERVER_FILES: FileKeys = [
     (
         "cert_file",
         "the certificate that this host shows to its clients",
@@ -43,33 +35,22 @@ pub(super) const SERVER_FILES: [(&str, &str); 3] = [
     ),
 ];
 
-impl ServerTls {
-    /// Returns `None` if none of the files is named.
-    pub(super) fn read(keys: &mut Keys) -> Option<Self> {
-        let files = SERVER_FILES.map(|(key, _)| keys.file(key));
-        if files.iter().all(Option::is_none) {
-            return None;
-        }
-        let [cert_file, key_file, ca_file] = keys.all_required(files, SERVER_FILES);
-        Some(Self {
+impl CertificateFiles {
+    /// Returns `None` if none of the files is named. The keys are those of certificate, key and
+    /// authority.
+    pub(super) fn all_or_none(keys: &mut Keys, names: FileKeys) -> Option<Self> {
+        let files = names.map(|(key, _)| keys.file(key));
+        let is_named = files.iter().any(Option::is_some);
+        is_named.then(|| Self::required(keys, files, names))
+    }
+
+    /// The certificate, the key and the authority, all of which have to be named.
+    pub(super) fn required(keys: &mut Keys, files: [Option<PathBuf>; 3], names: FileKeys) -> Self {
+        let [cert_file, key_file, ca_file] = keys.all_required(files, names);
+        Self {
             cert_file,
             key_file,
             ca_file,
-        })
-    }
-}
-
-impl ClientTls {
-    /// Returns `None` if one of the three is missing, as Diego does for the keys of reps.
-    pub(super) fn whole(
-        cert: Option<PathBuf>,
-        key: Option<PathBuf>,
-        ca: Option<PathBuf>,
-    ) -> Option<Self> {
-        Some(Self {
-            cert_file: cert?,
-            key_file: key?,
-            ca_file: ca?,
-        })
+        }
     }
 }

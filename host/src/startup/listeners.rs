@@ -6,7 +6,7 @@ use super::essential::EssentialTasks;
 use super::open_files::OpenFiles;
 use super::{Prepared, StartupError};
 use crate::clients::{Clients, ClientsError};
-use crate::config::{ClientTls, Config};
+use crate::config::Config;
 use crate::http::{self, AccessLog, Health, Port};
 use crate::logs::LevelHandle;
 use crate::tls::Certificates;
@@ -55,16 +55,11 @@ impl Front {
     }
 
     pub(super) fn clients(config: &Config) -> Result<Clients, Vec<ClientsError>> {
-        // Receivers of callbacks see the certificate that the API's clients see.
-        let identity = config.listeners.tls.as_ref().map(|tls| ClientTls {
-            cert_file: tls.cert_file.clone(),
-            key_file: tls.key_file.clone(),
-            ca_file: tls.ca_file.clone(),
-        });
         Clients::new(
             &config.clients,
             config.lock.locket.as_ref(),
-            identity.as_ref(),
+            // Receivers of callbacks see the certificate that the API's clients see.
+            config.listeners.tls.as_ref(),
         )
     }
 }

@@ -9,10 +9,10 @@ use rustls::ClientConfig;
 use rustls::client::Resumption;
 
 use super::{TlsError, authorities, chain, key, read};
-use crate::config::ClientTls;
+use crate::config::CertificateFiles;
 
 /// All three paths.
-pub fn paths(files: &ClientTls) -> Vec<PathBuf> {
+pub fn paths(files: &CertificateFiles) -> Vec<PathBuf> {
     [&files.ca_file, &files.cert_file, &files.key_file]
         .map(Clone::clone)
         .into()
@@ -23,7 +23,7 @@ pub fn paths(files: &ClientTls) -> Vec<PathBuf> {
 ///
 /// # Errors
 /// A file cannot be read or parsed, or certificate and key do not match.
-pub fn config(files: &ClientTls, sessions: Option<usize>) -> Result<ClientConfig, TlsError> {
+pub fn config(files: &CertificateFiles, sessions: Option<usize>) -> Result<ClientConfig, TlsError> {
     let roots = authorities(&files.ca_file, &read(&files.ca_file)?)?;
     let chain = chain(&files.cert_file, &read(&files.cert_file)?)?;
     let key = key(&files.key_file, &read(&files.key_file)?)?;
@@ -68,7 +68,9 @@ pub fn plain(client: ClientBuilder) -> reqwest::Result<Client> {
 ///
 /// # Errors
 /// As of [`config`].
-pub fn grpc_config(files: &ClientTls) -> Result<tonic::transport::ClientTlsConfig, TlsError> {
+pub fn grpc_config(
+    files: &CertificateFiles,
+) -> Result<tonic::transport::ClientTlsConfig, TlsError> {
     config(files, None)?;
     let authority = tonic::transport::Certificate::from_pem(read(&files.ca_file)?);
     let identity =

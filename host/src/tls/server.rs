@@ -15,7 +15,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use super::{TlsError, authorities, chain, key, read};
 use crate::clock::{Clock, SystemClock};
-use crate::config::ServerTls;
+use crate::config::CertificateFiles;
 
 /// How often the files are checked for a replacement.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -32,7 +32,7 @@ const TLS12_SUITES: [CipherSuite; 4] = [
 /// The certificates in use. Clones share them.
 #[derive(Debug, Clone)]
 pub struct Certificates {
-    files: ServerTls,
+    files: CertificateFiles,
     read: Vec<Vec<u8>>,
     config: watch::Sender<Arc<ServerConfig>>,
 }
@@ -43,7 +43,7 @@ impl Certificates {
     /// # Errors
     /// A file cannot be read or parsed, the certificate is not valid now, or certificate and key do
     /// not match.
-    pub fn read(files: &ServerTls) -> Result<Self, TlsError> {
+    pub fn read(files: &CertificateFiles) -> Result<Self, TlsError> {
         let read = contents(files)?;
         let config = watch::Sender::new(Arc::new(server_config(files, &read)?));
         Ok(Self {
@@ -106,14 +106,14 @@ impl Certificates {
     }
 }
 
-fn contents(files: &ServerTls) -> Result<Vec<Vec<u8>>, TlsError> {
+fn contents(files: &CertificateFiles) -> Result<Vec<Vec<u8>>, TlsError> {
     [&files.cert_file, &files.key_file, &files.ca_file]
         .into_iter()
         .map(|path| read(path))
         .collect()
 }
 
-fn server_config(files: &ServerTls, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
+fn server_config(files: &CertificateFiles, read: &[Vec<u8>]) -> Result<ServerConfig, TlsError> {
     let chain = chain(&files.cert_file, &read[0])?;
     check_time(&files.cert_file, &chain[0])?;
     let key = key(&files.key_file, &read[1])?;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use axum::Router;
 use axum_server::Handle;
 use axum_server::tls_rustls::RustlsConfig;
-use bbs::testing::config::ClientTls;
+use bbs::testing::config::CertificateFiles;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -60,9 +60,9 @@ impl Trust {
     }
 
     /// The paths as the host's configuration of a TLS client.
-    pub fn client_tls(&self) -> ClientTls {
+    pub fn client_tls(&self) -> CertificateFiles {
         let [ca_file, cert_file, key_file] = self.files();
-        ClientTls {
+        CertificateFiles {
             cert_file,
             key_file,
             ca_file,

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use bbs::testing::clients::{Clients, Loggregator as Client};
-use bbs::testing::config::{self, ClientTls};
+use bbs::testing::config::{self, CertificateFiles};
 use bbs::testing::metrics::{Point, Quantity};
 
 use crate::harness::certificates::{Authority, VALID, replace};
@@ -42,7 +42,7 @@ impl Installed {
         let loggregator = config::LoggregatorConfig {
             api_host: agent.address().ip().to_string(),
             api_port: agent.address().port(),
-            tls: ClientTls {
+            tls: CertificateFiles {
                 ca_file: place("ca.crt"),
                 cert_file: place("client.crt"),
                 key_file: place("client.key"),

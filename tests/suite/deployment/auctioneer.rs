@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::http::{StatusCode, Uri};
-use bbs::testing::config::ServerTls;
+use bbs::testing::config::CertificateFiles;
 use bbs::testing::http::{Port, serve_clients};
 use bbs::testing::tls::Certificates;
 use bbs_proto::models as proto;
@@ -37,7 +37,7 @@ fn auctioneer(
         async move { status }
     });
     let place = |name: &str| certs.join(name);
-    let tls = ServerTls {
+    let tls = CertificateFiles {
         cert_file: place("server.crt"),
         key_file: place("server.key"),
         ca_file: place("ca.crt"),

@@ -68,7 +68,7 @@ fn files(config: &Config) -> Vec<PathBuf> {
         .into_iter()
         .flatten()
         .chain(clients.loggregator.as_ref().map(|agent| &agent.tls));
-    let of_clients = pairs.flat_map(|tls| {
+    let of_clients = pairs.chain([&tls, &locket.tls]).flat_map(|tls| {
         [
             tls.cert_file.clone(),
             tls.key_file.clone(),
@@ -84,13 +84,7 @@ fn files(config: &Config) -> Vec<PathBuf> {
     else {
         panic!("{:?}", server.tls)
     };
-    let of_lock = [
-        locket.ca_cert_file,
-        locket.client_cert_file,
-        locket.client_key_file,
-    ];
-    let mut files: Vec<_> = of_clients.chain(of_lock).collect();
-    files.extend([tls.cert_file, tls.key_file, tls.ca_file, sql.clone()]);
+    let mut files: Vec<_> = of_clients.chain([sql.clone()]).collect();
     files.sort();
     files
 }

@@ -48,7 +48,7 @@ impl CertificateFolder {
 
     fn read(&self) -> Result<Certificates, TlsError> {
         let path = |name: &str| self.path(name);
-        Certificates::read(&ServerTls {
+        Certificates::read(&CertificateFiles {
             cert_file: path("server.crt"),
             key_file: path("server.key"),
             ca_file: path("ca.crt"),
