@@ -182,29 +182,17 @@ impl DatabaseKeys {
     }
 
     fn server(&self, dialect: Dialect, dsn: Dsn, lock: &Lock) -> Server {
-        let tls = self.tls(dialect, dsn.tls);
-        let Dsn {
-            host,
-            port,
-            socket,
-            user,
-            password,
-            schema,
-            client_certificate,
-            settings,
-            ..
-        } = dsn;
         Server {
             dialect,
-            host,
-            port,
-            socket,
-            user,
-            password: Zeroizing::new(password),
-            database: schema,
-            tls,
-            client_certificate,
-            settings,
+            host: dsn.host,
+            port: dsn.port,
+            socket: dsn.socket,
+            user: dsn.user,
+            password: Zeroizing::new(dsn.password),
+            database: dsn.schema,
+            tls: self.tls(dialect, dsn.tls),
+            client_certificate: dsn.client_certificate,
+            settings: dsn.settings,
             limits: self.limits(lock),
         }
     }

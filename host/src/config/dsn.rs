@@ -13,7 +13,7 @@ pub(super) use mysql::mysql;
 pub(super) use postgres::postgres;
 
 /// A parsed connection string.
-#[derive(Clone, PartialEq, Eq)]
+#[derive(Clone, Default, PartialEq, Eq)]
 pub(super) struct Dsn {
     pub host: String,
     pub port: u16,

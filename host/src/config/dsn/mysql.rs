@@ -29,14 +29,10 @@ pub(in crate::config) fn mysql(text: &str) -> Result<Dsn, DsnError> {
     let mut dsn = Dsn {
         host: HOST.to_owned(),
         port: PORT,
-        socket: None,
         user: user.to_owned(),
         password: password.to_owned(),
         schema: unescaped(schema),
-        tls: None,
-        client_certificate: None,
-        settings: Vec::new(),
-        ignored: Vec::new(),
+        ..Dsn::default()
     };
     set_endpoint(&mut dsn, address)?;
     if user.is_empty() {

@@ -49,7 +49,7 @@ pub(in crate::config) fn postgres(text: &str) -> Result<Dsn, DsnError> {
     } else if text.contains("@tcp(") || text.contains("@unix(") {
         Err(DsnError::OtherDriver)
     } else {
-        Draft::default().with(words(text)?)?.finish()
+        Draft::new().with(words(text)?)?.finish()
     }
 }
 
@@ -66,19 +66,17 @@ fn from_url(rest: &str) -> Result<Dsn, DsnError> {
     let (before_query, query) = place.split_once('?').unwrap_or((place, ""));
     let (address, schema) = before_query.split_once('/').unwrap_or((before_query, ""));
     let (user, password) = who.split_once(':').unwrap_or((who, ""));
-    let mut draft = Draft {
-        user: unescaped(user),
-        password: unescaped(password),
-        schema: unescaped(schema),
-        ..Draft::default()
-    };
+    let mut draft = Draft::new();
+    draft.dsn.user = unescaped(user);
+    draft.dsn.password = unescaped(password);
+    draft.dsn.schema = unescaped(schema);
     if address.contains(',') {
         return Err(DsnError::SeveralHosts);
     }
     if !address.is_empty() {
         let (host, port) = host_and_port(address, PORT)?;
-        draft.host = Some(unescaped(&host));
-        draft.port = Some(port);
+        draft.dsn.host = unescaped(&host);
+        draft.dsn.port = port;
     }
     draft.with(pairs(query))?.finish()
 }
@@ -91,42 +89,45 @@ fn is_endpoint(text: &str) -> bool {
     is_address && text[end..].starts_with(['/', '?'])
 }
 
+/// A connection string whose parameters are not read completely. The host may be the folder of a
+/// socket.
 #[derive(Default)]
 struct Draft {
-    user: String,
-    password: String,
-    host: Option<String>,
-    port: Option<u16>,
-    schema: String,
+    dsn: Dsn,
     ssl_mode: Option<String>,
     ca_file: Option<PathBuf>,
     client_certificate: Option<PathBuf>,
     client_key: Option<PathBuf>,
-    settings: Vec<(String, String)>,
-    ignored: Vec<String>,
 }
 
 impl Draft {
+    fn new() -> Self {
+        let mut draft = Self::default();
+        draft.dsn.host = HOST.to_owned();
+        draft.dsn.port = PORT;
+        draft
+    }
+
     fn with(
         mut self,
         parameters: impl IntoIterator<Item = (String, String)>,
     ) -> Result<Self, DsnError> {
         for (name, value) in parameters {
             match name.as_str() {
-                "user" => self.user = value,
-                "password" => self.password = value,
+                "user" => self.dsn.user = value,
+                "password" => self.dsn.password = value,
                 "host" | "hostaddr" if value.contains(',') => return Err(DsnError::SeveralHosts),
-                "host" | "hostaddr" => self.host = Some(value),
-                "port" => self.port = Some(number(&value)?),
-                "dbname" => self.schema = value,
+                "host" | "hostaddr" => self.dsn.host = value,
+                "port" => self.dsn.port = number(&value)?,
+                "dbname" => self.dsn.schema = value,
                 "sslmode" => self.ssl_mode = Some(value),
                 "sslrootcert" => self.ca_file = Some(value.into()),
                 foreign if FOREIGN.contains(&foreign) || foreign.starts_with("pool_") => {
-                    self.ignored.push(name)
+                    self.dsn.ignored.push(name)
                 }
                 // Diego's driver prepares no statements then, which a pooler in transaction mode
                 // needs.
-                "default_query_exec_mode" => self.ignored.push(format!("{name}: {PREPARED}")),
+                "default_query_exec_mode" => self.dsn.ignored.push(format!("{name}: {PREPARED}")),
                 "sslcert" => self.client_certificate = Some(value.into()),
                 "sslkey" => self.client_key = Some(value.into()),
                 "options" => {
@@ -152,47 +153,40 @@ impl Draft {
         if CHOSEN_BY_THE_HOST.contains(&&*name.to_ascii_lowercase()) {
             return Err(DsnError::Setting(name));
         }
-        self.settings.push((name, value));
+        self.dsn.settings.push((name, value));
         Ok(())
     }
 
     fn finish(self) -> Result<Dsn, DsnError> {
         let tls = self.tls()?;
-        if self.schema.is_empty() {
+        let Self {
+            dsn,
+            client_certificate,
+            client_key,
+            ..
+        } = self;
+        if dsn.schema.is_empty() {
             return Err(DsnError::NoSchema);
         }
-        if self.user.is_empty() {
+        if dsn.user.is_empty() {
             return Err(DsnError::NoUser);
         }
-        let (host, socket) = match self.host {
-            Some(path) if path.starts_with('/') => (HOST.to_owned(), Some(path.into())),
-            host => (host.unwrap_or_else(|| HOST.to_owned()), None),
+        let (host, socket) = if dsn.host.starts_with('/') {
+            (HOST.to_owned(), Some(dsn.host.into()))
+        } else {
+            (dsn.host, None)
         };
-        let client_certificate = match (self.client_certificate, self.client_key) {
+        let client_certificate = match (client_certificate, client_key) {
             (Some(certificate), Some(key)) => Some(ClientCertificate { certificate, key }),
             (None, None) => None,
             _ => return Err(DsnError::ClientCertificate),
         };
-        let Self {
-            user,
-            password,
-            schema,
-            settings,
-            ignored,
-            ..
-        } = self;
-        let port = self.port.unwrap_or(PORT);
         Ok(Dsn {
             host,
-            port,
             socket,
-            user,
-            password,
-            schema,
             tls,
             client_certificate,
-            settings,
-            ignored,
+            ..dsn
         })
     }
 
