@@ -9,7 +9,7 @@ mod requests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -35,30 +35,11 @@ struct Inner {
     requests: RequestCounters,
     lock_held: AtomicBool,
     is_elected: AtomicBool,
-    migration: Once,
-    encryption: Once,
+    /// Durations of the last migration and key rotation.
+    migration: Mutex<Option<Duration>>,
+    encryption: Mutex<Option<Duration>>,
     converged: Mutex<Converged>,
     tasks_by_cell: Mutex<BTreeMap<String, CellTasks>>,
-}
-
-/// A duration that is measured at most once; zero means not yet.
-#[derive(Debug, Default)]
-struct Once(AtomicU64);
-
-impl Once {
-    /// Stores at least one nanosecond, because zero means not yet.
-    fn set(&self, spent: Duration) {
-        self.0.store(
-            u64::try_from(spent.as_nanos()).unwrap_or(u64::MAX).max(1),
-            Relaxed,
-        );
-    }
-
-    fn get(&self) -> Option<Duration> {
-        Some(self.0.load(Relaxed))
-            .filter(|ns| *ns > 0)
-            .map(Duration::from_nanos)
-    }
 }
 
 /// The findings of the last run of convergence, and totals of all runs.
@@ -179,12 +160,12 @@ impl Measures {
 
     /// The database is at the wanted version, after a migration of this duration.
     pub fn migrated(&self, spent: Duration) {
-        self.0.migration.set(spent);
+        *self.0.migration.lock() = Some(spent);
     }
 
     /// All records are encrypted with the active key, after a rotation of this duration.
     pub fn encrypted(&self, spent: Duration) {
-        self.0.encryption.set(spent);
+        *self.0.encryption.lock() = Some(spent);
     }
 
     /// Counts a run of convergence of instances. After a failed run (`None`) the previous findings

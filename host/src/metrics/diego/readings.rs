@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bbs_database::Statistics;
 
-use super::{CellTasks, Converged, LrpCounts, Measures, TaskCounts};
+use super::{Converged, Measures};
 use MetricValue::{Number, Runs, Time, Total, TotalTime};
 
 /// One value with its names.
@@ -66,50 +66,18 @@ macro_rules! readings {
     };
 }
 
-/// A number among counts of type `T`, with its names.
-struct CountMetric<T> {
-    diego: &'static str,
-    prometheus: &'static str,
-    help: &'static str,
-    count: fn(&T) -> u64,
-}
-
-/// Metrics of counts: each with its names for Diego and Prometheus, its field, and its help.
-macro_rules! counts {
-    ($($diego:literal $prometheus:literal $field:ident $help:literal;)*) => {
-        [$(CountMetric {
-            diego: $diego,
-            prometheus: $prometheus,
-            help: $help,
-            count: |counts| counts.$field,
-        }),*]
-    };
-}
-
-const CELL_METRICS: [CountMetric<CellTasks>; 3] = counts! {
-    "TasksStarted" "tasks_started" started "Tasks that a cell began with";
-    "TasksSucceeded" "tasks_succeeded" succeeded "Tasks that ended well on a cell";
-    "TasksFailed" "tasks_failed" failed "Tasks that failed on a cell";
-};
-
 impl Measures {
     /// Metrics of a host, master or standby.
     pub(super) fn host(&self) -> Vec<MetricReading> {
         let held = u64::from(self.0.lock_held.load(Relaxed));
-        let mut readings = vec![reading(
-            "LockHeld",
-            "lock_held",
-            "1 while this host is the master",
-            Number(held),
-        )];
+        let mut readings = Vec::from(readings! {
+            "LockHeld" "lock_held" "1 while this host is the master", Number(held);
+        });
         if let Some(open) = open_file_descriptors() {
-            let help = "Files, sockets and the like that are open";
-            readings.push(reading(
-                "OpenFileDescriptors",
-                "open_file_descriptors",
-                help,
-                Number(open),
-            ));
+            readings.extend(readings! {
+                "OpenFileDescriptors" "open_file_descriptors"
+                    "Files, sockets and the like that are open", Number(open);
+            });
         }
         readings
     }
@@ -127,7 +95,7 @@ impl Measures {
     }
 
     pub(super) fn migration(&self) -> Option<MetricReading> {
-        let spent = self.0.migration.get()?;
+        let spent = (*self.0.migration.lock())?;
         Some(reading(
             "MigrationDuration",
             "migration_duration_seconds",
@@ -137,7 +105,7 @@ impl Measures {
     }
 
     pub(super) fn encryption(&self) -> Option<MetricReading> {
-        let spent = self.0.encryption.get()?;
+        let spent = (*self.0.encryption.lock())?;
         Some(reading(
             "EncryptionDuration",
             "encryption_duration_seconds",
@@ -159,19 +127,22 @@ impl Measures {
     /// Tasks by cell, since this host started.
     fn tasks_by_cell(&self) -> Vec<MetricReading> {
         let by_cell = self.0.tasks_by_cell.lock();
-        let mut readings = Vec::new();
+        let of_cells = by_cell.iter().flat_map(|(cell, tasks)| {
+            let readings = readings! {
+                "TasksStarted" "tasks_started"
+                    "Tasks that a cell began with", Total(tasks.started);
+                "TasksSucceeded" "tasks_succeeded"
+                    "Tasks that ended well on a cell", Total(tasks.succeeded);
+                "TasksFailed" "tasks_failed" "Tasks that failed on a cell", Total(tasks.failed);
+            };
+            readings.map(|reading| MetricReading {
+                subject: MetricSubject::Cell(cell.clone()),
+                ..reading
+            })
+        });
+        let mut readings: Vec<_> = of_cells.collect();
         // All cells of a metric follow one another: a family of Prometheus is contiguous.
-        for metric in &CELL_METRICS {
-            for (cell, tasks) in by_cell.iter() {
-                readings.push(MetricReading {
-                    diego: metric.diego,
-                    prometheus: metric.prometheus,
-                    help: metric.help,
-                    subject: MetricSubject::Cell(cell.clone()),
-                    value: Total((metric.count)(tasks)),
-                });
-            }
-        }
+        readings.sort_by_key(|reading| reading.diego);
         readings
     }
 
@@ -194,41 +165,38 @@ impl Measures {
     }
 }
 
-impl<T> CountMetric<T> {
-    fn read(&self, counts: &T) -> MetricReading {
-        let value = Number((self.count)(counts));
-        reading(self.diego, self.prometheus, self.help, value)
-    }
-}
-
-const LRP_METRICS: [CountMetric<LrpCounts>; 13] = counts! {
-    "LRPsUnclaimed" "lrps_unclaimed" unclaimed "Instances that wait for a cell";
-    "LRPsClaimed" "lrps_claimed" claimed "Instances that a cell begins with";
-    "LRPsRunning" "lrps_running" running "Instances that run";
-    "CrashedActualLRPs" "crashed_actual_lrps" crashed "Instances that wait after a crash";
-    "CrashingDesiredLRPs" "crashing_desired_lrps" crashing_desired
-        "Desired LRPs with an instance that waits after a crash";
-    "LRPsDesired" "lrps_desired" desired "Instances that are desired";
-    "LRPsMissing" "lrps_missing" missing "Instances that are desired and were not there";
-    "LRPsExtra" "lrps_extra" extra "Instances that were there and are not desired";
-    "SuspectRunningActualLRPs" "suspect_running_actual_lrps" suspect_running
-        "Instances that ran when their cell was last seen";
-    "SuspectClaimedActualLRPs" "suspect_claimed_actual_lrps" suspect_claimed
-        "Instances that a cell had begun with when it was last seen";
-    "PresentCells" "present_cells" present_cells "Cells that are there";
-    "SuspectCells" "suspect_cells" suspect_cells "Cells that have instances and are not there";
-    "HaltedLRPUpdates" "halted_lrp_updates" halted_updates
-        "Updates of desired LRPs that are halted because a new instance fails";
-};
-
 fn lrps(converged: &Converged) -> Vec<MetricReading> {
+    let lrps = &converged.lrps;
     let mut readings = Vec::from(readings! {
         "ConvergenceLRPRuns" "convergence_lrp_runs"
             "Runs of convergence of instances", Runs(converged.lrp_runs);
         "ConvergenceLRPDuration" "convergence_lrp_duration_seconds"
             "Duration of the last of these runs", Time(converged.lrps_spent);
+        "LRPsUnclaimed" "lrps_unclaimed"
+            "Instances that wait for a cell", Number(lrps.unclaimed);
+        "LRPsClaimed" "lrps_claimed" "Instances that a cell begins with", Number(lrps.claimed);
+        "LRPsRunning" "lrps_running" "Instances that run", Number(lrps.running);
+        "CrashedActualLRPs" "crashed_actual_lrps"
+            "Instances that wait after a crash", Number(lrps.crashed);
+        "CrashingDesiredLRPs" "crashing_desired_lrps"
+            "Desired LRPs with an instance that waits after a crash", Number(lrps.crashing_desired);
+        "LRPsDesired" "lrps_desired" "Instances that are desired", Number(lrps.desired);
+        "LRPsMissing" "lrps_missing"
+            "Instances that are desired and were not there", Number(lrps.missing);
+        "LRPsExtra" "lrps_extra"
+            "Instances that were there and are not desired", Number(lrps.extra);
+        "SuspectRunningActualLRPs" "suspect_running_actual_lrps"
+            "Instances that ran when their cell was last seen", Number(lrps.suspect_running);
+        "SuspectClaimedActualLRPs" "suspect_claimed_actual_lrps"
+            "Instances that a cell had begun with when it was last seen",
+            Number(lrps.suspect_claimed);
+        "PresentCells" "present_cells" "Cells that are there", Number(lrps.present_cells);
+        "SuspectCells" "suspect_cells"
+            "Cells that have instances and are not there", Number(lrps.suspect_cells);
+        "HaltedLRPUpdates" "halted_lrp_updates"
+            "Updates of desired LRPs that are halted because a new instance fails",
+            Number(lrps.halted_updates);
     });
-    let lrps = &converged.lrps;
     readings.extend(lrps.fresh_domains.iter().map(|domain| MetricReading {
         subject: MetricSubject::Domain(domain.clone()),
         ..reading(
@@ -238,18 +206,10 @@ fn lrps(converged: &Converged) -> Vec<MetricReading> {
             Number(1),
         )
     }));
-    readings.extend(LRP_METRICS.iter().map(|metric| metric.read(lrps)));
     readings
 }
 
-const TASK_METRICS: [CountMetric<TaskCounts>; 4] = counts! {
-    "TasksPending" "tasks_pending" pending "Tasks that wait for a cell";
-    "TasksRunning" "tasks_running" running "Tasks that run";
-    "TasksCompleted" "tasks_completed" completed "Tasks that completed and are not being resolved";
-    "TasksResolving" "tasks_resolving" resolving "Tasks that are being resolved";
-};
-
-fn tasks(converged: &Converged) -> Vec<MetricReading> {
+fn tasks(converged: &Converged) -> [MetricReading; 8] {
     let tasks = &converged.tasks;
     let pruned = MetricValue::PerRun {
         last: tasks.pruned,
@@ -259,11 +219,13 @@ fn tasks(converged: &Converged) -> Vec<MetricReading> {
         last: tasks.kicked,
         total: converged.tasks_kicked,
     };
-    let mut readings: Vec<_> = TASK_METRICS
-        .iter()
-        .map(|metric| metric.read(tasks))
-        .collect();
-    readings.extend(readings! {
+    readings! {
+        "TasksPending" "tasks_pending" "Tasks that wait for a cell", Number(tasks.pending);
+        "TasksRunning" "tasks_running" "Tasks that run", Number(tasks.running);
+        "TasksCompleted" "tasks_completed"
+            "Tasks that completed and are not being resolved", Number(tasks.completed);
+        "TasksResolving" "tasks_resolving"
+            "Tasks that are being resolved", Number(tasks.resolving);
         "ConvergenceTasksPruned" "convergence_tasks_pruned"
             "Tasks that were deleted because they were not resolved in time", pruned;
         "ConvergenceTasksKicked" "convergence_tasks_kicked"
@@ -272,8 +234,7 @@ fn tasks(converged: &Converged) -> Vec<MetricReading> {
             "Runs of convergence of tasks", Runs(converged.task_runs);
         "ConvergenceTaskDuration" "convergence_task_duration_seconds"
             "Duration of the last of these runs", Time(converged.tasks_spent);
-    });
-    readings
+    }
 }
 
 fn queries(counted: &Statistics) -> Vec<MetricReading> {
