@@ -46,7 +46,7 @@ use bbs_database::Address;
 use bbs_modules::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
 use database::{ConfiguredAddress, DatabaseKeys};
 use folders::DataFolder;
-use keys::{Folders, Keys, Leftover};
+use keys::{Folders, Keys};
 use lock::{LOCKET_FILES, UUID};
 use names::WITHOUT_MEANING;
 use tls::SERVER_FILES;
@@ -511,30 +511,25 @@ fn default_config(database: Address, keys: &mut Keys, path: &Path, base: &Path) 
 }
 
 /// Enters the keys that no part has read as ignored ones, and returns all faults of the file.
-fn take_leftover(keys: Keys, config: &mut Config) -> Vec<ConfigError> {
-    let Leftover {
-        names,
-        known: diegos,
-        beside_the_file,
-        mut faults,
-    } = keys.leftover();
-    let (known, others): (Vec<_>, Vec<_>) = names
+fn take_leftover(mut keys: Keys, config: &mut Config) -> Vec<ConfigError> {
+    let (known, others): (Vec<_>, Vec<_>) = keys
+        .take_unread()
         .into_iter()
         .partition(|key| WITHOUT_MEANING.contains(&&**key));
     let mut unknown = Vec::new();
     for written in others {
         match names::resembled(&written, names::OURS) {
-            Some(meant) => faults.push(ConfigError::Misspelt { written, meant }),
+            Some(meant) => keys.faults.push(ConfigError::Misspelt { written, meant }),
             None => unknown.push(written),
         }
     }
     config.ignored = Ignored {
-        resembled: resembled(&unknown, &diegos),
+        resembled: resembled(&unknown, &keys.known),
         known,
         unknown,
     };
-    config.beside_the_file = beside_the_file;
-    faults
+    config.beside_the_file = keys.beside_the_file;
+    keys.faults
 }
 
 /// The unknown keys that resemble a known one, with that key. Diego's BBS ignores them, so they are

@@ -5,6 +5,7 @@
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
+use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
@@ -45,21 +46,16 @@ pub(super) enum OutputReader {
     Gone,
 }
 
-/// An error of standard output other than a closed pipe, such as a full disk.
-#[derive(Debug, thiserror::Error)]
-#[error("cannot write to standard output")]
-pub(super) struct OutputError(#[source] io::Error);
-
 /// Prints a text that has its newlines.
 ///
 /// # Errors
-/// Standard output cannot be written to, unless because its reader has gone.
-pub(super) fn text(text: impl Display) -> Result<OutputReader, OutputError> {
+/// Standard output cannot be written to, such as on a full disk, unless because its reader has gone.
+pub(super) fn text(text: impl Display) -> anyhow::Result<OutputReader> {
     let mut output = io::stdout().lock();
     match write!(output, "{text}").and_then(|()| output.flush()) {
         Ok(()) => Ok(OutputReader::Present),
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(OutputReader::Gone),
-        Err(error) => Err(OutputError(error)),
+        Err(error) => Err(error).context("cannot write to standard output"),
     }
 }
 
@@ -67,7 +63,7 @@ pub(super) fn text(text: impl Display) -> Result<OutputReader, OutputError> {
 ///
 /// # Errors
 /// As [`text`].
-pub(super) fn line(line: impl Display) -> Result<OutputReader, OutputError> {
+pub(super) fn line(line: impl Display) -> anyhow::Result<OutputReader> {
     text(format_args!("{line}\n"))
 }
 
@@ -81,7 +77,7 @@ pub(super) fn announce(line: impl Display) {
 /// # Errors
 /// As [`text`]; or the value is none of JSON's.
 pub(super) fn json(value: &impl Serialize) -> anyhow::Result<OutputReader> {
-    Ok(line(serde_json::to_string_pretty(value)?)?)
+    line(serde_json::to_string_pretty(value)?)
 }
 
 /// Prints a value as a line of JSON.
@@ -89,7 +85,7 @@ pub(super) fn json(value: &impl Serialize) -> anyhow::Result<OutputReader> {
 /// # Errors
 /// As [`json`].
 pub(super) fn json_line(value: &impl Serialize) -> anyhow::Result<OutputReader> {
-    Ok(line(serde_json::to_string(value)?)?)
+    line(serde_json::to_string(value)?)
 }
 
 /// Prints a line on standard error, after which there is no other place to report an error to.

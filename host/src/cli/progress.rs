@@ -127,7 +127,7 @@ impl Printed {
 /// A bar, with a style for a known total, one for a count alone, and one for a phase that counts
 /// nothing.
 struct Bar {
-    bar: ClearOnDrop,
+    bar: ProgressBar,
     counted: ProgressStyle,
     open: ProgressStyle,
     uncounted: ProgressStyle,
@@ -140,7 +140,7 @@ impl Screen {
         }
         let style = |template| ProgressStyle::with_template(template).expect("a valid template");
         Self::Bar(Box::new(Bar {
-            bar: ClearOnDrop(ProgressBar::new_spinner()),
+            bar: ProgressBar::new_spinner(),
             counted: style("{spinner} {prefix} [{bar:30}] {pos}/{len} {msg}"),
             open: style("{spinner} {prefix} {pos} {msg}"),
             uncounted: style("{spinner} {prefix} {msg}"),
@@ -179,7 +179,6 @@ impl Screen {
                 // Setters would draw the new words beside the old numbers; these do not, and
                 // `update` draws once.
                 let bar = bar
-                    .0
                     .clone()
                     .with_style(style.clone())
                     .with_prefix(now.phase.clone())
@@ -309,14 +308,6 @@ pub(super) fn span(seconds: f64) -> String {
         0..100 => format!("{seconds} s"),
         100..6_000 => format!("{} min {} s", seconds / 60, seconds % 60),
         _ => format!("{} h {} min", seconds / 3_600, seconds % 3_600 / 60),
-    }
-}
-
-pub(super) struct ClearOnDrop(ProgressBar);
-
-impl Drop for ClearOnDrop {
-    fn drop(&mut self) {
-        self.0.finish_and_clear();
     }
 }
 

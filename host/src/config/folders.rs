@@ -145,20 +145,14 @@ fn is_own(folder: &Path) -> bool {
 /// A pattern of folders that cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum ModuleFoldersError {
-    /// It is no pattern.
     #[error("`modules_dirs` has {}, which is no pattern of folders; correct it at the place named below", .pattern.display())]
     Pattern {
-        /// As configured.
         pattern: PathBuf,
-        /// The reason.
         source: glob::PatternError,
     },
-    /// A folder of it cannot be read.
     #[error("a folder of the pattern {} in `modules_dirs` cannot be read; check its permissions", .pattern.display())]
     Read {
-        /// As configured.
         pattern: PathBuf,
-        /// The reason.
         source: glob::GlobError,
     },
 }

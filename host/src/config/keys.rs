@@ -33,23 +33,12 @@ pub(super) struct Keys {
     /// Unread keys of sections, as `section.key`.
     left_in_sections: Vec<String>,
     /// Names of the keys that were looked up; `section.key` within a section.
-    known: BTreeSet<String>,
+    pub(super) known: BTreeSet<String>,
     /// Names of the keys that have a value, in this object.
     given: BTreeSet<&'static str>,
-    beside_the_file: Vec<String>,
-    /// At most one for each key.
-    faults: Vec<ConfigError>,
-}
-
-/// Results of reading all keys, beside their values.
-pub(super) struct Leftover {
-    /// Keys that no part has read; `section.key` within a section.
-    pub(super) names: Vec<String>,
-    /// Keys that a part has looked up; `section.key` within a section.
-    pub(super) known: BTreeSet<String>,
     /// Keys whose file exists beside the configuration file but not in the working directory.
     pub(super) beside_the_file: Vec<String>,
-    /// The faults of the keys, in the order in which they were read.
+    /// At most one for each key, in the order in which they were read.
     pub(super) faults: Vec<ConfigError>,
 }
 
@@ -217,32 +206,20 @@ impl Keys {
         let object = self.take::<Map<String, Value>>(key).unwrap_or_default();
         let mut section = Self::new(object, self.folders.clone());
         let value = read(&mut section);
-        let Leftover {
-            names,
-            known,
-            beside_the_file,
-            faults,
-        } = section.leftover();
         let within = |name: String| format!("{key}.{name}");
-        self.left_in_sections.extend(names.into_iter().map(within));
-        self.known.extend(known.into_iter().map(within));
-        self.beside_the_file.extend(beside_the_file);
-        self.faults.extend(faults);
+        let unread = section.take_unread();
+        self.left_in_sections.extend(unread.into_iter().map(within));
+        self.known.extend(section.known.into_iter().map(within));
+        self.beside_the_file.extend(section.beside_the_file);
+        self.faults.extend(section.faults);
         value
     }
 
-    pub(super) fn leftover(self) -> Leftover {
-        let mut names: Vec<_> = self
-            .unread
-            .into_keys()
-            .chain(self.left_in_sections)
-            .collect();
+    /// The keys that no part has read, sorted; `section.key` within a section.
+    pub(super) fn take_unread(&mut self) -> Vec<String> {
+        let unread = std::mem::take(&mut self.unread).into_keys();
+        let mut names: Vec<_> = unread.chain(self.left_in_sections.drain(..)).collect();
         names.sort();
-        Leftover {
-            names,
-            known: self.known,
-            beside_the_file: self.beside_the_file,
-            faults: self.faults,
-        }
+        names
     }
 }

@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bbs_database::{Database, DatabaseError, SqlError, sql, upsert};
+use bbs_database::{Database, sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_modules::catalog::Catalog;
 use bbs_work::causes::with_causes;
@@ -17,16 +17,6 @@ use crate::domain::{DomainError, Service, convergence};
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";
-
-#[derive(Debug, thiserror::Error)]
-enum ProbeError {
-    #[error(transparent)]
-    Begin(#[from] DatabaseError),
-    #[error(transparent)]
-    Statement(#[from] SqlError),
-    #[error("the row that was written could not be read back")]
-    Lost,
-}
 
 /// Runs convergence. Waits one interval before the first run, and after the end of each run.
 /// Returns an error when too many records cannot be read; never returns otherwise.
@@ -97,7 +87,7 @@ async fn probe(database: &Database, has_table: bool, check: &HealthCheck) -> Res
 
 /// If the pinned version lacks the table, only begins and commits. Without the fence, which a probe
 /// that waits for the row would keep from the next master; the row has no meaning to anyone else.
-async fn write_and_read(database: &Database, has_table: bool) -> Result<(), ProbeError> {
+async fn write_and_read(database: &Database, has_table: bool) -> anyhow::Result<()> {
     let mut transaction = database.write().await?;
     if has_table {
         let now_ns = SystemClock.now_ns();
@@ -110,10 +100,10 @@ async fn write_and_read(database: &Database, has_table: bool) -> Result<(), Prob
             .await?;
         let written =
             sql("SELECT time FROM bbs_health_check WHERE id = 1 AND time = ?").bind(now_ns);
-        transaction
-            .fetch_optional(written)
-            .await?
-            .ok_or(ProbeError::Lost)?;
+        anyhow::ensure!(
+            transaction.fetch_optional(written).await?.is_some(),
+            "the row that was written could not be read back"
+        );
     }
     transaction.commit().await?;
     Ok(())

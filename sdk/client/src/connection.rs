@@ -110,16 +110,9 @@ impl Client {
             builder = builder.resolve(root.host_str().unwrap_or_default(), address);
         }
         let http = builder.build().map_err(ConnectError::Client)?;
-        let Options {
-            retries, timeout, ..
-        } = options;
         Ok(Self {
-            http,
-            root,
-            retries,
-            timeout,
-            version: Version::Diego,
-            trace_id: None,
+            timeout: options.timeout,
+            ..Self::over(http, url, options.retries)?
         })
     }
 

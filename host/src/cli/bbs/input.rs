@@ -3,33 +3,13 @@
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-use bbs_client::json::{self, JsonError, JsonMessage};
+use anyhow::{Context, anyhow, ensure};
+use bbs_client::json::{self, JsonMessage};
 use clap::Args;
 use serde_json::Value;
 
 /// The path that stands for standard input.
 const STANDARD_INPUT: &str = "-";
-
-/// Why a file is no message.
-#[derive(Debug, thiserror::Error)]
-pub(in crate::cli) enum MessageFileError {
-    #[error("cannot read {}", .path.display())]
-    Read { path: PathBuf, source: io::Error },
-    #[error("standard input has more than {} bytes", bbs_files::TEXT_BYTES)]
-    TooLarge,
-    #[error("{} is not valid JSON; correct it at the place named below", .path.display())]
-    Json {
-        path: PathBuf,
-        source: serde_json::Error,
-    },
-    #[error("{} is not valid YAML; correct it at the place named below", .path.display())]
-    Yaml {
-        path: PathBuf,
-        source: Box<serde_saphyr::Error>,
-    },
-    #[error("{} cannot be used: {fault}", .path.display())]
-    Form { path: PathBuf, fault: JsonError },
-}
 
 /// The file of a message.
 #[derive(Debug, Args)]
@@ -57,38 +37,35 @@ impl MessageFile {
     ///
     /// # Errors
     /// The file cannot be read, is neither, or has a field that the message does not have.
-    pub(in crate::cli) fn message<M: JsonMessage>(&self) -> Result<M, MessageFileError> {
-        json::from_value(self.value()?).map_err(|fault| MessageFileError::Form {
-            path: self.path(),
-            fault,
-        })
+    pub(in crate::cli) fn message<M: JsonMessage>(&self) -> anyhow::Result<M> {
+        json::from_value(self.value()?)
+            .map_err(|fault| anyhow!("{} cannot be used: {fault}", self.path().display()))
     }
 
-    fn value(&self) -> Result<Value, MessageFileError> {
+    fn value(&self) -> anyhow::Result<Value> {
         let path = self.path();
+        let name = path.display();
         let text = if self.is_stdin() {
             standard_input()
         } else {
             bbs_files::read_text(&path)
         };
-        let text = match text {
-            Ok(text) if text.len() as u64 > bbs_files::TEXT_BYTES => {
-                return Err(MessageFileError::TooLarge);
-            }
-            Ok(text) => text,
-            Err(source) => return Err(MessageFileError::Read { path, source }),
-        };
+        let text = text.with_context(|| format!("cannot read {name}"))?;
+        ensure!(
+            text.len() as u64 <= bbs_files::TEXT_BYTES,
+            "{name} has more than {} bytes",
+            bbs_files::TEXT_BYTES
+        );
         let is_json = path
             .extension()
             .is_some_and(|extension| extension == "json")
             || self.is_stdin() && text.trim_start().starts_with('{');
+        let invalid =
+            |form: &str| format!("{name} is not valid {form}; correct it at the place named below");
         if is_json {
-            serde_json::from_str(&text).map_err(|source| MessageFileError::Json { path, source })
+            serde_json::from_str(&text).with_context(|| invalid("JSON"))
         } else {
-            serde_saphyr::from_str(&text).map_err(|source| MessageFileError::Yaml {
-                path,
-                source: Box::new(source),
-            })
+            serde_saphyr::from_str(&text).with_context(|| invalid("YAML"))
         }
     }
 }
@@ -109,7 +86,7 @@ mod tests {
 
     use super::*;
 
-    fn read(name: &str, text: &str) -> Result<models::DesiredLrp, MessageFileError> {
+    fn read(name: &str, text: &str) -> anyhow::Result<models::DesiredLrp> {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join(name);
         std::fs::write(&path, text).unwrap();

@@ -13,6 +13,7 @@ use bbs_client::{CallError, Client, ConnectError, Options, Retries};
 use bbs_proto::models as proto;
 use uuid::Uuid;
 
+use crate::cli::bbs::printable;
 use crate::cli::output::announce;
 use crate::clock::{Clock, SystemClock};
 use steps::{FAILURE, InstanceStep, Load, TaskStep, fails};
@@ -265,7 +266,7 @@ impl SimulatedCells {
     }
 
     async fn start_task(&self, task: &proto::Task, cell_id: String) -> Result<(), CallError> {
-        let what = format!("{cell_id}: task {}", text(&task.task_guid));
+        let what = format!("{cell_id}: task {}", printable(&task.task_guid));
         let request = proto::StartTaskRequest {
             task_guid: task.task_guid.clone(),
             cell_id: cell_id.into(),
@@ -296,8 +297,8 @@ impl SimulatedCells {
             let result = if failed { "failed" } else { "completed" };
             announce(format_args!(
                 "{}: task {} {result}",
-                text(&task.cell_id),
-                text(&task.task_guid)
+                printable(&task.cell_id),
+                printable(&task.task_guid)
             ));
         }
         Ok(())
@@ -332,17 +333,12 @@ fn net_info(container_ports: &[u32]) -> proto::ActualLrpNetInfo {
 fn label(row: &proto::ActualLrp) -> String {
     let key = row.actual_lrp_key.as_ref();
     let instance = row.actual_lrp_instance_key.as_ref();
-    let cell = instance.map_or_else(String::new, |instance| text(&instance.cell_id));
+    let cell = instance.map_or_else(String::new, |instance| printable(&instance.cell_id));
     key.map_or_else(String::new, |key| {
         format!(
             "{cell}: instance {} of {}",
             key.index,
-            text(&key.process_guid)
+            printable(&key.process_guid)
         )
     })
-}
-
-/// Text of a client, without control characters.
-fn text(text: &[u8]) -> String {
-    String::from_utf8_lossy(text).escape_debug().to_string()
 }

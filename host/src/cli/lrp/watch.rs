@@ -186,7 +186,7 @@ impl Printer<'_> {
         if self.is_json {
             return output::json_line(&json!({ "status": json::to_value(now) }));
         }
-        Ok(output::line(status_line(self.process_guid, before, now))?)
+        output::line(status_line(self.process_guid, before, now))
     }
 
     /// Prints the events up to the one of the end, for [`LAST_EVENTS`] at most.
@@ -209,7 +209,7 @@ impl Printer<'_> {
         if self.is_json {
             return output::json_line(&json!({ "event": line.name, "content": line.content }));
         }
-        Ok(output::line(&line.text)?)
+        output::line(&line.text)
     }
 }
 

@@ -285,7 +285,10 @@ fn crate_files(kind: CrateKind, placeholders: &Placeholders) -> [(String, String
 }
 
 /// Writes files, each with its path in the folder.
-fn write(folder: &Path, files: impl IntoIterator<Item = (String, String)>) -> anyhow::Result<()> {
+fn write<N: AsRef<Path>, T: AsRef<[u8]>>(
+    folder: &Path,
+    files: impl IntoIterator<Item = (N, T)>,
+) -> anyhow::Result<()> {
     for (name, text) in files {
         let path = folder.join(name);
         let parent = path.parent().expect("a file is in a folder");

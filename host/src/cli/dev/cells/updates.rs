@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bbs_proto::models as proto;
 
-use super::text;
+use crate::cli::bbs::printable;
 
 /// The updates of each desired LRP, by process guid, at the last round.
 #[derive(Debug, Default)]
@@ -22,7 +22,7 @@ impl SeenUpdates {
             let Some(before) = self.0.get(guid) else {
                 continue;
             };
-            lines.extend(line(before, status).map(|line| format!("{}: {line}", text(guid))));
+            lines.extend(line(before, status).map(|line| format!("{}: {line}", printable(guid))));
         }
         self.0 = now;
         lines
@@ -35,7 +35,7 @@ fn line(
 ) -> Option<String> {
     let was_underway = is_underway(before);
     let is_underway = is_underway(now);
-    let definition = text(&now.definition_id);
+    let definition = printable(&now.definition_id);
     if !is_underway {
         // One that was fast was not seen under way.
         let is_over = was_underway || before.definition_id != now.definition_id;
@@ -55,7 +55,7 @@ fn line(
     if before.halt_reason != now.halt_reason && !now.halt_reason.is_empty() {
         return Some(format!(
             "the update to the definition {definition} is halted: {}",
-            text(&now.halt_reason)
+            printable(&now.halt_reason)
         ));
     }
     if now.cancelled && !before.cancelled {

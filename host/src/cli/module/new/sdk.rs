@@ -110,12 +110,8 @@ fn write(folder: &Path) -> anyhow::Result<PathBuf> {
         ("lens/Cargo.toml", &*lens),
         ("Cargo.lock", embedded::LOCK),
     ];
-    for (name, text) in own.iter().chain(embedded::FILES) {
-        let path = unfinished.path().join(name);
-        let written = std::fs::create_dir_all(path.parent().expect("a file is in a folder"))
-            .and_then(|()| std::fs::write(&path, text));
-        written.with_context(|| format!("cannot write {}", path.display()))?;
-    }
+    let files = own.iter().chain(embedded::FILES).copied();
+    super::write(unfinished.path(), files)?;
     let unfinished = unfinished.keep();
     std::fs::rename(&unfinished, folder)
         .with_context(|| format!("cannot write {}", folder.display()))?;
