@@ -3,9 +3,10 @@
 //! zero.
 
 mod action;
+mod fields;
 mod lrp;
+mod messages;
 mod object;
-mod parts;
 mod task;
 mod url;
 

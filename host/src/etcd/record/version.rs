@@ -53,9 +53,9 @@ pub(super) fn parse(value: &str) -> Result<i64, RecordError> {
             expected: "a number",
         });
     }
-    let current = node.number(CURRENT)?;
+    let current = node.field(CURRENT)?;
     // Only checked: the form of each record shows whether a migration has rewritten it.
-    node.number::<i64>("TargetVersion")?;
+    node.field::<i64>("TargetVersion")?;
     Ok(current)
 }
 

@@ -1,9 +1,8 @@
 //! Objects, read by key with the types of Go's fields.
 
-use std::str::FromStr;
-
 use bbs_model::json::{self, Malformed, Member, Scanner, Token};
 
+use super::fields::JsonField;
 use crate::etcd::record::RecordError;
 use crate::protobuf::MOST_ELEMENTS;
 
@@ -14,6 +13,8 @@ use crate::protobuf::MOST_ELEMENTS;
 #[derive(Debug)]
 pub(in crate::etcd::record) struct JsonObject<'a> {
     members: Vec<Member<'a>>,
+    /// The number of actions that it is in.
+    depth: usize,
 }
 
 impl<'a> JsonObject<'a> {
@@ -39,7 +40,24 @@ impl<'a> JsonObject<'a> {
         let members = json::members(text).map_err(|Malformed { at }| RecordError::Json { at })?;
         Ok(Self {
             members: members.unwrap_or_default(),
+            depth: 0,
         })
+    }
+
+    /// The object that is the value of a key, in this number of actions.
+    ///
+    /// # Errors
+    /// If the value is neither an object nor `null`.
+    pub(super) fn of(
+        key: &'static str,
+        value: &'a [u8],
+        depth: usize,
+    ) -> Result<Self, RecordError> {
+        let object = Self::parse(value).map_err(|_| RecordError::JsonMember {
+            key,
+            expected: "an object",
+        })?;
+        Ok(Self { depth, ..object })
     }
 
     /// The raw value of a key, unless it is `null`.
@@ -54,66 +72,16 @@ impl<'a> JsonObject<'a> {
             .map(|(_, value)| *value)
     }
 
-    /// # Errors
-    /// If the value is no string.
-    pub(super) fn text(&self, key: &'static str) -> Result<Vec<u8>, RecordError> {
-        self.get(key)
-            .map_or(Ok(Vec::new()), |value| text(key, value))
-    }
-
-    /// # Errors
-    /// If the value is no integer of this type.
-    pub(in crate::etcd::record) fn number<N: FromStr + Default>(
-        &self,
-        key: &'static str,
-    ) -> Result<N, RecordError> {
-        self.get(key)
-            .map_or(Ok(N::default()), |value| number(key, value))
-    }
-
-    /// # Errors
-    /// If the value is neither `true` nor `false`.
-    pub(super) fn flag(&self, key: &'static str) -> Result<bool, RecordError> {
-        match self.get(key) {
-            None | Some(b"false") => Ok(false),
-            Some(b"true") => Ok(true),
-            Some(_) => Err(RecordError::JsonMember {
-                key,
-                expected: "true or false",
-            }),
-        }
-    }
-
-    /// # Errors
-    /// If the value is no object, or as `read`.
-    pub(super) fn object<T>(
-        &self,
-        key: &'static str,
-        read: impl FnOnce(&JsonObject<'a>) -> Result<T, RecordError>,
-    ) -> Result<Option<T>, RecordError> {
-        self.get(key)
-            .map(|value| read(&object(key, value)?))
-            .transpose()
-    }
-
-    /// Reads each element of an array.
+    /// The value of a key; zero if it is absent or `null`.
     ///
     /// # Errors
-    /// If the value is no array, or as `read`.
-    pub(super) fn list<T>(
+    /// If the value is not of the type.
+    pub(in crate::etcd::record) fn field<T: JsonField + Default>(
         &self,
         key: &'static str,
-        read: impl FnMut(&'a [u8]) -> Result<T, RecordError>,
-    ) -> Result<Vec<T>, RecordError> {
-        let Some(value) = self.get(key) else {
-            return Ok(Vec::new());
-        };
-        let elements = json::elements(value);
-        let elements = elements.map_err(|_| RecordError::JsonMember {
-            key,
-            expected: "an array",
-        })?;
-        elements.unwrap_or_default().into_iter().map(read).collect()
+    ) -> Result<T, RecordError> {
+        self.get(key)
+            .map_or_else(|| Ok(T::default()), |value| T::read(key, value, self.depth))
     }
 
     /// The members as they are.
@@ -152,52 +120,10 @@ fn has_many_values(text: &[u8]) -> Result<bool, Malformed> {
     }
 }
 
-/// # Errors
-/// If the value of the key is neither an object nor `null`.
-pub(super) fn object<'a>(
-    key: &'static str,
-    value: &'a [u8],
-) -> Result<JsonObject<'a>, RecordError> {
-    JsonObject::parse(value).map_err(|_| RecordError::JsonMember {
-        key,
-        expected: "an object",
-    })
-}
-
-/// # Errors
-/// If the value of the key is neither a string nor `null`.
-pub(super) fn text(key: &'static str, value: &[u8]) -> Result<Vec<u8>, RecordError> {
-    let text = json::string(value).map_err(|_| RecordError::JsonMember {
-        key,
-        expected: "a string",
-    })?;
-    Ok(text.unwrap_or_default())
-}
-
-/// Parses an integer from its spelling, because a float is not exact for times in nanoseconds. Like
-/// Go's decoder it accepts neither fractions nor exponents.
-///
-/// # Errors
-/// If the value of the key is no integer of this type.
-pub(super) fn number<N: FromStr + Default>(
-    key: &'static str,
-    value: &[u8],
-) -> Result<N, RecordError> {
-    let parsed = match Scanner::new(value).token() {
-        Ok(Token::Null) => Some(N::default()),
-        Ok(Token::Number(spelling)) => str::from_utf8(spelling)
-            .ok()
-            .and_then(|spelling| spelling.parse().ok()),
-        _ => None,
-    };
-    parsed.ok_or(RecordError::JsonMember {
-        key,
-        expected: "a number",
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use bbs_proto::models::ModificationTag;
+
     use super::*;
 
     #[test]
@@ -205,14 +131,14 @@ mod tests {
         let object =
             JsonObject::parse(br#"{"index":1,"INDEX":2,"Index":null,"other":[{"index":3}]}"#)
                 .unwrap();
-        assert_eq!(object.number("index"), Ok(2));
+        assert_eq!(object.field("index"), Ok(2_i32));
         assert_eq!(
             (
-                object.number("absent"),
-                object.text("absent"),
-                object.flag("absent")
+                object.field("absent"),
+                object.field("absent"),
+                object.field("absent")
             ),
-            (Ok(0), Ok(vec![]), Ok(false))
+            (Ok(0_i32), Ok(Vec::<u8>::new()), Ok(false))
         );
     }
 
@@ -220,11 +146,11 @@ mod tests {
     fn null_is_zero() {
         let object = JsonObject::parse(br#"{"a":null}"#).unwrap();
         assert_eq!(
-            (object.number("a"), object.text("a"), object.flag("a")),
-            (Ok(0_i64), Ok(vec![]), Ok(false))
+            (object.field("a"), object.field("a"), object.field("a")),
+            (Ok(0_i64), Ok(Vec::<u8>::new()), Ok(false))
         );
-        assert_eq!(object.list("a", |_| Ok(())), Ok(vec![]));
-        assert_eq!(object.object("a", |_| Ok(())), Ok(None));
+        assert_eq!(object.field("a"), Ok(Vec::<u32>::new()));
+        assert_eq!(object.field("a"), Ok(None::<ModificationTag>));
         assert!(
             JsonObject::parse(b"null")
                 .unwrap()
@@ -242,14 +168,14 @@ mod tests {
             key,
             expected: "a number",
         };
-        assert_eq!(object.number("a"), Ok(i64::MAX));
-        assert_eq!(object.number::<i32>("a"), Err(error("a")));
+        assert_eq!(object.field("a"), Ok(i64::MAX));
+        assert_eq!(object.field::<i32>("a"), Err(error("a")));
         assert_eq!(
-            (object.number("b"), object.number::<u32>("b")),
-            (Ok(-1), Err(error("b")))
+            (object.field("b"), object.field::<u32>("b")),
+            (Ok(-1_i32), Err(error("b")))
         );
         for key in ["c", "d", "e"] {
-            assert_eq!(object.number::<i64>(key), Err(error(key)));
+            assert_eq!(object.field::<i64>(key), Err(error(key)));
         }
     }
 
@@ -257,9 +183,12 @@ mod tests {
     fn value_of_another_type_is_an_error_that_names_its_key() {
         let object = JsonObject::parse(br#"{"a":[],"b":{},"c":1}"#).unwrap();
         let error = |key, expected| RecordError::JsonMember { key, expected };
-        assert_eq!(object.text("a"), Err(error("a", "a string")));
-        assert_eq!(object.flag("c"), Err(error("c", "true or false")));
-        assert_eq!(object.list("b", |_| Ok(())), Err(error("b", "an array")));
-        assert_eq!(object.object("a", |_| Ok(())), Err(error("a", "an object")));
+        assert_eq!(object.field::<Vec<u8>>("a"), Err(error("a", "a string")));
+        assert_eq!(object.field::<bool>("c"), Err(error("c", "true or false")));
+        assert_eq!(object.field::<Vec<u32>>("b"), Err(error("b", "an array")));
+        assert_eq!(
+            object.field::<ModificationTag>("a"),
+            Err(error("a", "an object"))
+        );
     }
 }

@@ -17,7 +17,7 @@ const IN_FRAGMENT: &[u8] = b"-_.~$&+,/:;=?@!()*";
 pub(super) fn assemble(parts: &JsonObject<'_>) -> Result<String, RecordError> {
     let part = |key| {
         parts
-            .text(key)
+            .field::<Vec<u8>>(key)
             .map(|text| String::from_utf8_lossy(&text).into_owned())
     };
     let scheme = part("Scheme")?;
