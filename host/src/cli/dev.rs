@@ -120,9 +120,7 @@ impl DevCommand {
             .await
             .map_err(|failure| self.explained(failure))
     }
-}
 
-impl DevCommand {
     /// A failure of the host, with what to do about a module that is not the one that ran: the one
     /// that did was replaced when the modules were built.
     fn explained(&self, failure: HostFailure) -> anyhow::Error {

@@ -24,11 +24,7 @@ const UNITS: [(&str, f64); 8] = [
 impl<'de> Deserialize<'de> for GoDuration {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let text = String::deserialize(deserializer)?;
-        parse(&text).map(Self).ok_or_else(|| {
-            de::Error::custom(format!(
-                "{text:?} is not a duration; write it as in \"10s\", \"1m30s\" or \"500ms\""
-            ))
-        })
+        text.parse().map_err(de::Error::custom)
     }
 }
 

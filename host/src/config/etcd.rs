@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use reqwest::Url;
 
-use super::keys::Keys;
-use super::tls::FileKeys;
+use super::keys::{FileKeys, Keys};
 use super::{CertificateFiles, ConfigError};
 
 /// As in Diego's BBS, which has no key for it.

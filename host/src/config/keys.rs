@@ -12,7 +12,6 @@ use serde_json::{Map, Value};
 
 use super::ConfigError;
 use super::duration::GoDuration;
-use super::tls::FileKeys;
 use super::values::{ConfigValue, describe};
 
 /// The folders that relative paths are resolved against.
@@ -25,6 +24,9 @@ pub(super) struct Folders {
     /// The working directory of the process.
     pub(super) working: PathBuf,
 }
+
+/// The keys of three files, each with its meaning.
+pub(super) type FileKeys = [(&'static str, &'static str); 3];
 
 /// The keys that have not been read yet.
 pub(super) struct Keys {

@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use super::keys::Keys;
-use super::tls::FileKeys;
+use super::keys::{FileKeys, Keys};
 use super::{CertificateFiles, ConfigError};
 
 const TTL: Duration = Duration::from_secs(15);

@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use super::keys::Keys;
+use super::keys::{FileKeys, Keys};
 
 /// A certificate and the authority of the other side, as files of PEM.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +15,6 @@ pub struct CertificateFiles {
     /// The other side has to present a certificate that this authority signed.
     pub ca_file: PathBuf,
 }
-
-/// The keys of three files, each with its meaning.
-pub(super) type FileKeys = [(&'static str, &'static str); 3];
 
 /// The keys of the API's files.
 pub(super) const SERVER_FILES: FileKeys = [

@@ -67,22 +67,15 @@ pub enum StartupError {
         releases: Vec<Release>,
     },
     #[error(
-        "{what} is {name:?}, which is no number, and the modules have no release of that name: they have {}; name one of these, \
+        "`--to` is {name:?}, which is no number, and the modules have no release of that name: they have {}; name one of these, \
          or a data version",
         .known.join(", ")
     )]
-    UnknownRelease {
-        what: &'static str,
-        name: String,
-        known: Vec<String>,
-    },
+    UnknownRelease { name: String, known: Vec<String> },
     #[error(
-        "{what} names a release, and the releases of the modules are not known; name a data version"
+        "`--to` names a release, and the releases of the modules are not known; name a data version"
     )]
-    NoReleases {
-        what: &'static str,
-        source: ReleaseError,
-    },
+    NoReleases(#[source] ReleaseError),
     #[error("`pin_release` cannot be used")]
     Release(#[from] ReleaseError),
     #[error(

@@ -28,7 +28,12 @@ impl Prepared {
     /// The database fails, or its version entry is damaged.
     pub async fn sealed_as_found(&self) -> Result<SealedScope, StartupError> {
         match migrate::found(&self.database).await? {
-            Found::Versioned { current, .. } => self.sealed_at(current).await,
+            Found::Versioned { current, .. } => {
+                // The migration refuses a database of an unknown version with a specific error.
+                let layout = self.catalog.layout_history().at(current);
+                let layout = layout.cloned().unwrap_or_default();
+                self.sealed_in(current, &layout).await
+            }
             Found::Fresh | Found::Unversioned { .. } => self.sealed_in(0, &Layout::default()).await,
         }
     }
@@ -50,15 +55,6 @@ impl Prepared {
                 Err(StartupError::NoLayout(Reason::Unversioned { tables }))
             }
             Found::Fresh => self.sealed_in(0, &Layout::default()).await,
-        }
-    }
-
-    /// The sealed data of a database at a version.
-    async fn sealed_at(&self, version: DataVersion) -> Result<SealedScope, StartupError> {
-        match self.catalog.layout_history().at(version) {
-            Some(layout) => self.sealed_in(version, layout).await,
-            // The migration refuses such a database with a specific error.
-            None => self.sealed_in(version, &Layout::default()).await,
         }
     }
 

@@ -1,6 +1,8 @@
 //! The ports besides the API's, each of which opens as early as possible, and what the API's port
 //! needs: certificates, the access log, and the clients of other components.
 
+use std::net::SocketAddr;
+
 use super::bind::{bind, bound_address};
 use super::essential::EssentialTasks;
 use super::open_files::OpenFiles;
@@ -72,6 +74,18 @@ impl Drop for Front {
     }
 }
 
+fn port(
+    name: &'static str,
+    address: SocketAddr,
+    open_files: OpenFiles,
+) -> Result<Port, StartupError> {
+    Ok(Port {
+        name,
+        listener: bind(address)?,
+        most_connections: open_files.other(),
+    })
+}
+
 /// Opens the health and debug ports, so that an occupied one is reported at once. Returns what the
 /// health port answers.
 pub(super) fn open_first(
@@ -81,21 +95,12 @@ pub(super) fn open_first(
     tasks: &mut EssentialTasks,
 ) -> Result<Health, StartupError> {
     let health = Health::default();
-    let most_connections = open_files.other();
     if let Some(address) = config.listeners.debug {
-        let port = Port {
-            name: "debug",
-            listener: bind(address)?,
-            most_connections,
-        };
+        let port = port("debug", address, open_files)?;
         tasks.spawn("the debug port", http::serve_debug(port, level.clone()));
     }
     if let Some(address) = config.listeners.health {
-        let port = Port {
-            name: "health",
-            listener: bind(address)?,
-            most_connections,
-        };
+        let port = port("health", address, open_files)?;
         tasks.spawn("the health port", http::serve_health(port, health.clone()));
     }
     Ok(health)
@@ -108,14 +113,9 @@ pub(super) fn open_metrics(
     tasks: &mut EssentialTasks,
 ) -> Result<(), StartupError> {
     if let Some(address) = prepared.config.listeners.metrics {
-        let listener = bind(address)?;
-        let address = bound_address(address, &listener)?;
+        let port = port("metrics", address, open_files)?;
+        let address = bound_address(address, &port.listener)?;
         tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
-        let port = Port {
-            name: "metrics",
-            listener,
-            most_connections: open_files.other(),
-        };
         let server = http::serve_metrics(port, prepared.metrics.clone(), prepared.gate.clone());
         tasks.spawn("the metrics port", server);
     }

@@ -39,7 +39,6 @@ pub(super) fn version_to_go_to(
     catalog: &Catalog,
     name: &VersionName,
 ) -> Result<DataVersion, StartupError> {
-    let what = "`--to`";
     let version = match name {
         VersionName::Number(version) => *version,
         VersionName::Release(name) => {
@@ -49,13 +48,13 @@ pub(super) fn version_to_go_to(
                 .map(|release| release.data)
                 .map_err(|fault| match fault {
                     ReleaseError::Unknown { name, known } => {
-                        StartupError::UnknownRelease { what, name, known }
+                        StartupError::UnknownRelease { name, known }
                     }
-                    source => StartupError::NoReleases { what, source },
+                    fault => StartupError::NoReleases(fault),
                 })?
         }
     };
-    check_version(config, catalog, what, version)?;
+    check_version(config, catalog, "`--to`", version)?;
     Ok(version)
 }
 

@@ -3,8 +3,8 @@
 
 use std::io::{BufReader, Read};
 
-use serde::Deserialize;
 use serde::de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 use tokio::sync::mpsc;
 
 use crate::etcd::Leaf;
@@ -33,13 +33,12 @@ pub(super) struct ErrorAnswer {
 pub(super) struct LeafAnswer(pub Leaf);
 
 impl<'de> Deserialize<'de> for LeafAnswer {
-    fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut found = Vec::new();
-        AnswerSeed(&mut |leaf| {
+        deserializer.deserialize_map(AnswerVisitor(&mut |leaf| {
             found.push(leaf);
             true
-        })
-        .deserialize(deserializer)?;
+        }))?;
         let leaf = found.pop().filter(|_| found.is_empty());
         leaf.map(Self)
             .ok_or_else(|| D::Error::custom("the answer is not about one leaf"))
@@ -75,7 +74,7 @@ pub(super) fn parse_leaves(
         bytes = 0;
         into.blocking_send(std::mem::take(&mut batch)).is_ok()
     };
-    AnswerSeed(&mut emit).deserialize(&mut parser)?;
+    parser.deserialize_map(AnswerVisitor(&mut emit))?;
     parser.end()?;
     if !batch.is_empty() && into.blocking_send(batch).is_err() {
         return Err(serde_json::Error::custom(ABANDONED));
@@ -119,17 +118,9 @@ impl Read for ChunkReader<'_> {
 type Emit<'a> = &'a mut dyn FnMut(Leaf) -> bool;
 
 /// The answer: its `node`.
-struct AnswerSeed<'a>(Emit<'a>);
+struct AnswerVisitor<'a>(Emit<'a>);
 
-impl<'de> DeserializeSeed<'de> for AnswerSeed<'_> {
-    type Value = ();
-
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
-        deserializer.deserialize_map(self)
-    }
-}
-
-impl<'de> Visitor<'de> for AnswerSeed<'_> {
+impl<'de> Visitor<'de> for AnswerVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -163,7 +154,7 @@ struct NodeSeed<'a>(Emit<'a>);
 impl<'de> DeserializeSeed<'de> for NodeSeed<'_> {
     type Value = ();
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_map(self)
     }
 }
@@ -253,7 +244,7 @@ struct NodesSeed<'a>(Emit<'a>);
 impl<'de> DeserializeSeed<'de> for NodesSeed<'_> {
     type Value = ();
 
-    fn deserialize<D: serde::Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
         deserializer.deserialize_seq(self)
     }
 }

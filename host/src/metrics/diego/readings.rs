@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use bbs_database::Statistics;
+use bbs_database::{Database, Statistics};
 
 use super::{Converged, Measures};
 use MetricValue::{Number, Runs, Time, Total, TotalTime};
@@ -148,20 +148,17 @@ impl Measures {
 
     /// Metrics of the database; the maxima cover the current window so far.
     pub(super) fn database(&self) -> Vec<MetricReading> {
-        self.0
-            .database
-            .as_ref()
-            .map(|database| queries(&database.statistics()))
-            .unwrap_or_default()
+        self.queries(Database::statistics)
     }
 
     /// As [`database`](Self::database); ends the window of the maxima.
     pub(super) fn end_database_window(&self) -> Vec<MetricReading> {
-        self.0
-            .database
-            .as_ref()
-            .map(|database| queries(&database.end_statistics_window()))
-            .unwrap_or_default()
+        self.queries(Database::end_statistics_window)
+    }
+
+    fn queries(&self, statistics: fn(&Database) -> Statistics) -> Vec<MetricReading> {
+        let counted = self.0.database.as_ref().map(statistics);
+        counted.as_ref().map(queries).unwrap_or_default()
     }
 }
 

@@ -62,9 +62,11 @@ impl Ends {
     fn with_folders(mut self, folders: &[PathBuf]) -> anyhow::Result<Self> {
         for entry in entries_of(folders)? {
             match entry.position {
-                CatalogPosition::Migration { version, .. } => self.add_migration(version),
+                CatalogPosition::Migration { version, .. } => {
+                    self.newest_data = self.newest_data.max(Some(version));
+                }
                 CatalogPosition::Translator { serves, .. } if serves.side.is_none() => {
-                    self.add_translator(serves)
+                    self.oldest_api = self.oldest_api.min(serves);
                 }
                 CatalogPosition::Translator { .. } => {}
             }
@@ -78,24 +80,14 @@ impl Ends {
             .filter_map(|folder| folder.file_name()?.to_str())
         {
             if let Some((serves, _)) = two_versions(name) {
-                self.add_translator(serves);
-            } else if let Some(version) = name
-                .split('-')
-                .next()
-                .and_then(|version| version.parse().ok())
-            {
-                self.add_migration(version);
+                self.oldest_api = self.oldest_api.min(serves);
+            } else {
+                let version = name.split('-').next();
+                let version = version.and_then(|version| version.parse().ok());
+                self.newest_data = self.newest_data.max(version);
             }
         }
         self
-    }
-
-    fn add_migration(&mut self, version: DataVersion) {
-        self.newest_data = self.newest_data.max(Some(version));
-    }
-
-    fn add_translator(&mut self, serves: ApiVersion) {
-        self.oldest_api = self.oldest_api.min(serves);
     }
 
     /// `now`, or one more than the newest version.
