@@ -10,21 +10,16 @@ use crate::tls::TlsFilesError;
 
 /// Why a client cannot be set up.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum ConnectError {
     /// The address is no URL of a server.
     #[error("{url:?} is not the URL of a BBS; write it as in https://bbs.example.com:8889")]
-    Url {
-        /// The address.
-        url: String,
-    },
+    Url { url: String },
     /// A server with TLS, and no authority to verify it with.
     #[error(
         "{url} has TLS, and there is no authority to verify it with; name the file of its certificate authority"
     )]
-    NoAuthority {
-        /// The address.
-        url: String,
-    },
+    NoAuthority { url: String },
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsFilesError),
@@ -52,33 +47,23 @@ impl From<models::Error> for Refusal {
     }
 }
 
-/// Why a call has no result.
+/// Why a call has no result. `url` is the address of the method or stream.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum CallError {
     /// The BBS answered with an error.
     #[error(transparent)]
     Refused(#[from] Refusal),
     /// There was no answer, or not all of it; the call may have been carried out.
     #[error("no answer from {url}")]
-    NoAnswer {
-        /// The address of the method.
-        url: String,
-        /// The failure of the connection.
-        source: reqwest::Error,
-    },
+    NoAnswer { url: String, source: reqwest::Error },
     /// The answer did not come in time; the call may have been carried out.
     #[error("no answer from {url} in time")]
-    TimedOut {
-        /// The address of the method.
-        url: String,
-        /// The failure of the connection.
-        source: reqwest::Error,
-    },
+    TimedOut { url: String, source: reqwest::Error },
     /// The BBS does not take the call at the moment: it migrates its database, is no longer the
     /// master, or has too much to do.
     #[error("{url} does not serve at the moment{}", in_parentheses(.reason))]
     NotReady {
-        /// The address of the method.
         url: String,
         /// The time after which the BBS wishes to receive the next request.
         retry_after: Option<Duration>,
@@ -87,28 +72,15 @@ pub enum CallError {
     },
     /// The BBS does not have the method, or not its version of the API.
     #[error("{url} is not served by this BBS{}", in_parentheses(.reason))]
-    NotServed {
-        /// The address of the method.
-        url: String,
-        /// The body of the answer.
-        reason: String,
-    },
+    NotServed { url: String, reason: String },
     /// Cloud Foundry's router answered instead of the BBS.
     #[error("the router in front of {url} answered: {reason}")]
-    Router {
-        /// The address of the method.
-        url: String,
-        /// The router's reason.
-        reason: String,
-    },
+    Router { url: String, reason: String },
     /// Any other answer that is none of the API.
     #[error("{url} was answered with status {status}{}", in_parentheses(.reason))]
     Status {
-        /// The address of the method.
         url: String,
-        /// The status of HTTP.
         status: u16,
-        /// The body of the answer.
         reason: String,
     },
     /// The answer to a subscription is no event stream.
@@ -117,29 +89,17 @@ pub enum CallError {
         or_none(.media_type)
     )]
     NotAStream {
-        /// The address of the stream.
         url: String,
-        /// The status of HTTP.
         status: u16,
         /// The media type of the answer; empty if it has none.
         media_type: String,
     },
     /// The answer is not the expected message.
     #[error("the answer of {url} cannot be decoded")]
-    Undecodable {
-        /// The address of the method.
-        url: String,
-        /// The failure of the decoder.
-        source: DecodeError,
-    },
+    Undecodable { url: String, source: DecodeError },
     /// An event stream has an event that cannot be read.
     #[error("the event stream {url} has an event that cannot be read: {reason}")]
-    Event {
-        /// The address of the stream.
-        url: String,
-        /// The fault of the event.
-        reason: String,
-    },
+    Event { url: String, reason: String },
 }
 
 impl CallError {

@@ -32,19 +32,17 @@ pub struct JsonError {
 
 /// The fault of a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum JsonFault {
     /// The value has another type.
     #[error("{found} is not {expected}")]
     Type {
-        /// The type that the message has here.
         expected: &'static str,
-        /// The value.
         found: String,
     },
     /// A field that the message does not have.
     #[error("there is no field {field:?}{}", did_you_mean(.similar))]
     UnknownField {
-        /// Its name.
         field: String,
         /// The field of the message with the most similar name.
         similar: Option<&'static str>,
@@ -52,9 +50,7 @@ pub enum JsonFault {
     /// A name that the enumeration does not have.
     #[error("{found:?} is none of {}", .names.join(", "))]
     UnknownName {
-        /// The name.
         found: String,
-        /// The names of the enumeration.
         names: Vec<&'static str>,
     },
 }

@@ -27,37 +27,25 @@ pub struct Identity {
 
 /// Why certificates cannot be used; each names the file.
 #[derive(Debug, thiserror::Error)]
+#[allow(missing_docs, reason = "the messages describe the fields")]
 pub enum TlsFilesError {
     /// A file cannot be read, or is no PEM.
     #[error("cannot read {}; it has to be a file of PEM that this user may read", .path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// The failure.
-        source: pem::Error,
-    },
+    Read { path: PathBuf, source: pem::Error },
     /// A file without a certificate.
     #[error("there is no certificate in {}; it has to hold at least one, as PEM", .path.display())]
-    NoCertificate {
-        /// The file.
-        path: PathBuf,
-    },
+    NoCertificate { path: PathBuf },
     /// An authority cannot be used.
     #[error("an authority in {} cannot be used", .path.display())]
     Authority {
-        /// The file.
         path: PathBuf,
-        /// The failure.
         source: rustls::Error,
     },
     /// Certificate and key do not match.
     #[error("the certificate in {} and the key in {} cannot be used together", .cert.display(), .key.display())]
     Pair {
-        /// The file of the certificate.
         cert: PathBuf,
-        /// The file of the key.
         key: PathBuf,
-        /// The failure.
         source: rustls::Error,
     },
     /// The library refuses its defaults.
