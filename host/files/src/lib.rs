@@ -58,7 +58,15 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    let bytes = read(path, TEXT_BYTES)?;
+    read_open_text(open(path)?)
+}
+
+/// Reads the rest of an open file or stream as UTF-8.
+///
+/// # Errors
+/// As [`read_open`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
+pub fn read_open_text(file: impl Read) -> io::Result<String> {
+    let bytes = read_open(file, TEXT_BYTES)?;
     String::from_utf8(bytes)
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
 }
@@ -73,11 +81,11 @@ pub fn beginning(path: &Path, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the rest of an open file.
+/// Reads the rest of an open file or stream.
 ///
 /// # Errors
 /// The file cannot be read; [`ErrorKind::FileTooLarge`] if there are more than `limit` bytes.
-pub fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
+pub fn read_open(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     // The size that the file states may be outdated, so what is read is limited.
     file.take(limit + 1).read_to_end(&mut bytes)?;

@@ -1,9 +1,9 @@
 //! The JSON or YAML that a user gives a command, as a message of the API.
 
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
-use anyhow::{Context, anyhow, ensure};
+use anyhow::{Context, anyhow};
 use bbs_client::json::{self, JsonMessage};
 use clap::Args;
 use serde_json::Value;
@@ -46,16 +46,11 @@ impl MessageFile {
         let path = self.path();
         let name = path.display();
         let text = if self.is_stdin() {
-            standard_input()
+            bbs_files::read_open_text(io::stdin().lock())
         } else {
             bbs_files::read_text(&path)
         };
         let text = text.with_context(|| format!("cannot read {name}"))?;
-        ensure!(
-            text.len() as u64 <= bbs_files::TEXT_BYTES,
-            "{name} has more than {} bytes",
-            bbs_files::TEXT_BYTES
-        );
         let is_json = path
             .extension()
             .is_some_and(|extension| extension == "json")
@@ -68,16 +63,6 @@ impl MessageFile {
             serde_saphyr::from_str(&text).with_context(|| invalid("YAML"))
         }
     }
-}
-
-fn standard_input() -> io::Result<String> {
-    let mut text = String::new();
-    // A byte more, so that one that is too large is noticed.
-    io::stdin()
-        .lock()
-        .take(bbs_files::TEXT_BYTES + 1)
-        .read_to_string(&mut text)?;
-    Ok(text)
 }
 
 #[cfg(test)]
