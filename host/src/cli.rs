@@ -31,7 +31,7 @@ use std::process::ExitCode;
 
 use anstream::ColorChoice;
 use bbs_database::message_of_server;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 use rustix::process::{Resource, Rlimit, setrlimit};
 
 use bbs_modules::sandbox::COMPILE_COMMAND;
@@ -47,7 +47,7 @@ pub struct Cli {
     /// Whether help, errors and the log have colours [default: on a terminal, unless NO_COLOR is
     /// set]
     #[arg(long, global = true, value_name = "WHEN")]
-    color: Option<Colors>,
+    color: Option<clap::ColorChoice>,
     #[command(subcommand)]
     command: CliCommand,
 }
@@ -56,15 +56,6 @@ const EXAMPLES: &str = "\
 Try it:  bbs dev
 
 Run it:  bbs check-config --config bbs.json, then bbs serve --config bbs.json";
-
-/// When output has colours.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Colors {
-    /// On a terminal, unless NO_COLOR is set.
-    Auto,
-    Always,
-    Never,
-}
 
 #[derive(Debug, Subcommand)]
 enum CliCommand {
@@ -179,13 +170,10 @@ fn choose_colors(arguments: &[OsString]) {
             .or_else(|| (at > 0 && arguments[at - 1] == "--color").then_some(argument))
     });
     // The parser reports a value that is none of these.
-    let choice = match values
-        .next_back()
-        .and_then(|value| Colors::from_str(value, false).ok())
-    {
-        Some(Colors::Always) => ColorChoice::Always,
-        Some(Colors::Never) => ColorChoice::Never,
-        Some(Colors::Auto) | None => ColorChoice::Auto,
+    let choice = match values.next_back().and_then(|value| value.parse().ok()) {
+        Some(clap::ColorChoice::Always) => ColorChoice::Always,
+        Some(clap::ColorChoice::Never) => ColorChoice::Never,
+        Some(clap::ColorChoice::Auto) | None => ColorChoice::Auto,
     };
     choice.write_global();
 }

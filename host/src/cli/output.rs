@@ -49,7 +49,7 @@ pub(super) enum OutputReader {
 /// Prints a text that has its newlines.
 ///
 /// # Errors
-/// Standard output cannot be written to, such as on a full disk, unless because its reader has gone.
+/// Standard output cannot be written to, such as on a full disk; not if its reader has gone.
 pub(super) fn text(text: impl Display) -> anyhow::Result<OutputReader> {
     let mut output = io::stdout().lock();
     match write!(output, "{text}").and_then(|()| output.flush()) {
