@@ -39,7 +39,6 @@ pub struct RunArguments {
 /// A call without an outcome. The caller halves the batch until one unit is left.
 #[derive(Debug, thiserror::Error)]
 #[error("{direction} of migration {version} ({module}, sha256 {digest}) failed: {reason}")]
-#[allow(missing_docs, reason = "the message describes the fields")]
 pub struct TransformError {
     pub module: String,
     pub version: u64,

@@ -59,7 +59,6 @@ impl Presence {
 /// Identifies a slot.
 /// The fields are those of Diego's `ActualLRPKey`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct LrpKey {
     pub process_guid: Text,
     /// Counted from 0; below the number of instances, unless that was reduced.
@@ -70,7 +69,6 @@ pub struct LrpKey {
 /// Identifies a container and its cell. Empty for an instance without a cell.
 /// The fields are those of Diego's `ActualLRPInstanceKey`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct InstanceKey {
     pub instance_guid: Text,
     pub cell_id: Text,
@@ -86,7 +84,6 @@ impl InstanceKey {
 /// One row of a slot.
 /// The fields are those of Diego's `ActualLRP`.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct ActualLrp {
     pub process_guid: Text,
     pub index: i32,
@@ -247,10 +244,6 @@ impl ActualLrp {
 
 /// A filter of actual LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each field is a condition on the record's field of that name"
-)]
 pub struct ActualLrpFilter {
     pub domain: Text,
     pub cell_id: Text,

@@ -9,10 +9,6 @@ use super::task::Task;
 
 /// A committed change; `None` before a creation and after a removal.
 #[derive(Debug, Clone, PartialEq)]
-#[allow(
-    missing_docs,
-    reason = "the fields are the record before and after, and what they do not show"
-)]
 pub enum RecordChange {
     /// A desired LRP was created, updated or removed.
     DesiredLrp {

@@ -14,7 +14,6 @@ use super::{ModificationTag, Text};
 /// The part for scheduling instances; also the larger part of a whole record.
 /// The fields are those of Diego's `DesiredLRPSchedulingInfo`.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct SchedulingInfo {
     pub process_guid: Text,
     pub domain: Text,
@@ -45,7 +44,6 @@ pub struct SchedulingInfo {
 /// The part for routing traffic and metrics.
 /// The fields are those of Diego's `DesiredLRP`.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct RoutingInfo {
     pub process_guid: Text,
     pub domain: Text,
@@ -74,7 +72,6 @@ pub struct DesiredLrp {
 /// The changeable fields; absent ones stay as they are.
 /// The fields are those of Diego's `DesiredLRPUpdate`.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct DesiredLrpUpdate {
     pub instances: Option<i32>,
     pub routes: Option<Routes>,
@@ -116,10 +113,6 @@ pub fn volume_drivers(mounts: &[VolumeMount]) -> Vec<Text> {
 
 /// A filter of desired LRPs. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each field is a condition on the record's field of that name"
-)]
 pub struct DesiredLrpFilter {
     pub domain: Text,
     pub process_guids: Vec<Text>,

@@ -28,7 +28,6 @@ pub struct UpdateRecord {
 
 /// The part of a desired LRP that its update depends on, as stored.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are those of `DesiredLrp`")]
 pub struct UpdateTarget {
     pub domain: Text,
     pub instances: i32,

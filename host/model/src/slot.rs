@@ -16,7 +16,6 @@ pub use transitions::{Container, Crashed, DefinitionCount, Retired, Unclaim};
 
 /// Why a transition of a slot is rejected.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SlotError {
     #[error("there is no such instance")]
     NotFound,

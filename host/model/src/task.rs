@@ -12,7 +12,6 @@ pub use transition::{End, TaskError, TaskState};
 /// The record of a task.
 /// The fields are those of Diego's `Task`.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct Task {
     pub guid: Text,
     pub domain: Text,
@@ -40,10 +39,6 @@ pub struct Task {
 
 /// A filter of tasks. All conditions hold; an empty one does not restrict.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(
-    missing_docs,
-    reason = "each field is a condition on the record's field of that name"
-)]
 pub struct TaskFilter {
     pub domain: Text,
     pub cell_id: Text,

@@ -13,7 +13,6 @@ use crate::{ModificationTag, Text};
 /// A definition. Its id is unique for the process guid.
 /// The fields are those of [`DesiredLrp`].
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are those of `DesiredLrp`")]
 pub struct Definition {
     pub id: Text,
     pub log_guid: Text,

@@ -12,7 +12,6 @@ use crate::{ModificationTag, Text, restart};
 
 /// A running container, as its cell describes it.
 #[derive(Debug, Clone, Default, PartialEq)]
-#[allow(missing_docs, reason = "the fields are those of `ActualLrp`")]
 pub struct Container {
     pub key: LrpKey,
     pub instance: InstanceKey,
@@ -28,7 +27,6 @@ pub struct Container {
 /// The definitions that a desired LRP has had. With one alone, a container that has not claimed its
 /// instance is trusted to run that one, as by Diego's BBS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the names describe the variants")]
 pub enum DefinitionCount {
     One,
     Several,

@@ -44,7 +44,6 @@ impl TaskState {
 
 /// Why a transition of a task is rejected. The texts are Diego's.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TaskError {
     #[error("Cannot transition from {} to {}", .from.name(), .to.name())]
     NoTransition { from: TaskState, to: TaskState },
@@ -227,7 +226,6 @@ impl Task {
 /// The result of a task.
 /// The fields are those of Diego's `CompleteTaskRequest`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct End {
     pub failed: bool,
     pub failure_reason: Text,
