@@ -100,6 +100,13 @@ impl Slot {
             .flatten()
     }
 
+    /// Whether the container is the suspect one.
+    fn is_suspect(&self, instance: &InstanceKey) -> bool {
+        self.suspect
+            .as_ref()
+            .is_some_and(|row| row.is_instance(instance))
+    }
+
     /// The presence of the row with this instance key.
     pub fn presence_of(&self, instance: &InstanceKey) -> Option<Presence> {
         Presence::ALL.into_iter().find(|presence| {

@@ -45,6 +45,10 @@ impl Evacuated {
         keeps_container: true,
         needs_cell: false,
     };
+    const MOVES: Self = Self {
+        keeps_container: false,
+        needs_cell: true,
+    };
 }
 
 impl Desired {
@@ -67,10 +71,7 @@ impl Slot {
             return Ok(Evacuated::GONE);
         }
         self.unclaim(Unclaim::Any, now_ns)?;
-        Ok(Evacuated {
-            keeps_container: false,
-            needs_cell: true,
-        })
+        Ok(Evacuated::MOVES)
     }
 
     /// Evacuates a crashed container. Convergence restarts the instance.
@@ -122,10 +123,7 @@ impl Slot {
                 }
                 EvacuationStep::Unclaim => {
                     self.unclaim(Unclaim::Any, now_ns)?;
-                    Evacuated {
-                        keeps_container: false,
-                        needs_cell: true,
-                    }
+                    Evacuated::MOVES
                 }
                 EvacuationStep::Describe => {
                     self.put_evacuating(container, definitions, now_ns);
@@ -138,10 +136,7 @@ impl Slot {
                         && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
                 {
                     self.unclaim(Unclaim::Any, now_ns)?;
-                    Evacuated {
-                        keeps_container: false,
-                        needs_cell: true,
-                    }
+                    Evacuated::MOVES
                 }
                 EvacuationStep::MoveToEvacuating(presence) => {
                     let row = self.at(presence).ok_or(SlotError::NotFound)?.clone();

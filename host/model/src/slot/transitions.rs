@@ -8,7 +8,7 @@ use bbs_proto::models::ActualLrpNetInfo;
 
 use super::{Slot, SlotError, rules};
 use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey, Presence, State};
-use crate::{ModificationTag, Text, restart};
+use crate::{Text, restart};
 
 /// A running container, as its cell describes it.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,16 +54,11 @@ impl Container {
         now_ns: i64,
     ) -> ActualLrp {
         let mut row = ActualLrp {
-            process_guid: self.key.process_guid.clone(),
-            index: self.key.index,
-            domain: self.key.domain.clone(),
             state: State::Running.at_rest(),
-            since_ns: now_ns,
-            tag: ModificationTag::begin(),
             presence: presence as i32,
             // Nothing records which definition it was started with.
             definition_uncertain: definitions == DefinitionCount::Several,
-            ..ActualLrp::default()
+            ..ActualLrp::unclaimed(&self.key, now_ns)
         };
         self.describe(&mut row);
         row
@@ -135,12 +130,7 @@ impl Slot {
     /// # Errors
     /// `NotFound` without an instance; `CannotBeClaimed` if another container has it.
     pub fn claim(&mut self, instance: &InstanceKey, now_ns: i64) -> Result<(), SlotError> {
-        if self
-            .suspect
-            .as_ref()
-            .is_some_and(|row| row.is_instance(instance))
-            || self.is_replaced(instance)
-        {
+        if self.is_suspect(instance) || self.is_replaced(instance) {
             return Ok(());
         }
         let row = self.ordinary.as_mut().ok_or(SlotError::NotFound)?;
@@ -170,11 +160,7 @@ impl Slot {
         definitions: DefinitionCount,
         now_ns: i64,
     ) -> Result<(), SlotError> {
-        if self
-            .suspect
-            .as_ref()
-            .is_some_and(|row| row.is_instance(&container.instance))
-        {
+        if self.is_suspect(&container.instance) {
             return Ok(());
         }
         if self.is_replaced(&container.instance) {
@@ -231,11 +217,7 @@ impl Slot {
         reason: &[u8],
         now_ns: i64,
     ) -> Result<Crashed, SlotError> {
-        if self
-            .suspect
-            .as_ref()
-            .is_some_and(|row| row.is_instance(instance))
-        {
+        if self.is_suspect(instance) {
             self.suspect = None;
             return Ok(Crashed::Gone);
         }
