@@ -21,9 +21,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bbs_database::schema::ReadBackError;
-use bbs_database::{
-    Database, DatabaseError, SqlError, StatementError, StatementResult, is_transient, schema,
-};
+use bbs_database::{Database, DatabaseError, SqlError, StatementError, is_transient};
 use bbs_encryption::header::label_of;
 use bbs_encryption::{Keyring, LONGEST_LABEL};
 use bbs_lens::layout::manifest::DataVersion;
@@ -119,10 +117,7 @@ impl SealedScope {
         let mut tables = Vec::new();
         let mut tx = database.read().await?;
         for table in SealedTable::all(layout, own) {
-            if schema::exists(&mut tx, &table.name)
-                .await
-                .about(&table.name)?
-            {
+            if state::exists(&mut tx, &table.name).await? {
                 tables.push(table);
             }
         }

@@ -17,14 +17,12 @@ use bbs_work::throttle::Throttle;
 use futures_util::TryStreamExt;
 use tokio::task::JoinError;
 
-use super::row::{ResealedRow, StaleRow, Unreadable};
+use super::row::{ResealedRow, StaleRow};
 use super::tables::SealedTable;
-use super::{KeysError, RotationContext, state, statement};
+use super::{KeysError, Rotated, RotationContext, state, statement};
 use crate::lock::fence::Fence;
 use crate::migrate::fault;
 
-/// The most examples that are kept; the count includes all.
-const EXAMPLES: usize = 10;
 const FIRST_ROWS: u64 = 250;
 const MOST_ROWS: u64 = 4_000;
 /// Bounds the memory of a batch; the last row may exceed it.
@@ -33,33 +31,6 @@ const BATCH_BYTES: usize = 4 << 20;
 const BATCH_TIME: Duration = Duration::from_millis(100);
 /// The target on SQLite, where every API write waits for the batch, not only writes to its rows.
 const BATCH_TIME_ALONE: Duration = Duration::from_millis(20);
-
-/// The result of a pass over a table.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct RewriteSummary {
-    /// Rows written.
-    pub rewritten: u64,
-    /// Rows that do not open and stay as they are.
-    pub unreadable: u64,
-    /// The first of these, by place and key, with the reason.
-    pub examples: Vec<String>,
-}
-
-impl RewriteSummary {
-    pub(super) fn skip(&mut self, example: String) {
-        self.unreadable += 1;
-        if self.examples.len() < EXAMPLES {
-            self.examples.push(example);
-        }
-    }
-
-    pub(super) fn add(&mut self, other: Self) {
-        self.rewritten += other.rewritten;
-        self.unreadable += other.unreadable;
-        self.examples.extend(other.examples);
-        self.examples.truncate(EXAMPLES);
-    }
-}
 
 impl From<JoinError> for KeysError {
     fn from(_: JoinError) -> Self {
@@ -83,7 +54,7 @@ pub(super) async fn rewrite_table(
     fence: &Fence,
     table: &SealedTable,
     after: Option<UnitKey>,
-) -> Result<RewriteSummary, KeysError> {
+) -> Result<Rotated, KeysError> {
     let pace = BatchPace {
         first: FIRST_ROWS,
         least: 1,
@@ -103,7 +74,7 @@ pub(super) async fn rewrite_table(
 pub(super) async fn survey_table(
     context: &RotationContext,
     table: &SealedTable,
-) -> Result<RewriteSummary, KeysError> {
+) -> Result<Rotated, KeysError> {
     let pace = BatchPace {
         first: MOST_ROWS,
         least: MOST_ROWS,
@@ -123,8 +94,8 @@ async fn reseal_table(
     table: &SealedTable,
     after: Option<UnitKey>,
     pace: BatchPace,
-) -> Result<RewriteSummary, KeysError> {
-    let mut summary = RewriteSummary::default();
+) -> Result<Rotated, KeysError> {
+    let mut summary = Rotated::default();
     let keyring = Arc::clone(&context.keyring);
     let resealed = table.clone();
     batches::run(
@@ -229,10 +200,13 @@ fn reseal(keyring: &Keyring, table: &SealedTable, rows: Vec<StaleRow>) -> Sealed
     };
     for row in rows {
         match row.reseal(keyring) {
-            Ok(row) if row.changes.iter().all(Option::is_none) => {}
-            Ok(row) => sealed.rows.push(row),
-            Err(Unreadable { key, reason }) => {
-                let key = shown(&key, table);
+            Ok(changes) if changes.iter().all(Option::is_none) => {}
+            Ok(changes) => {
+                let key = row.key;
+                sealed.rows.push(ResealedRow { key, changes });
+            }
+            Err(reason) => {
+                let key = shown(&row.key, table);
                 sealed
                     .unreadable
                     .push(format!("{} {key}: {reason}", table.name));
@@ -247,7 +221,7 @@ async fn write(
     fence: Option<&Fence>,
     table: &SealedTable,
     mut sealed: WorkedBatches<SealedBatch>,
-    summary: &mut RewriteSummary,
+    summary: &mut Rotated,
 ) -> Result<(), KeysError> {
     while let Some(batch) = sealed.next().await {
         summary.rewritten += match fence {

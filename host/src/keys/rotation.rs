@@ -8,7 +8,7 @@ use bbs_encryption::Keyring;
 use bbs_units::UnitKey;
 use bbs_work::progress::Counted;
 
-use super::rewrite::{self, RewriteSummary};
+use super::rewrite;
 use super::sample::wrong_keys;
 use super::state::{self, RotationState};
 use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
@@ -19,7 +19,10 @@ use crate::migrate::{self, fault};
 /// is usual where clients write every row between its read and its update.
 const MOST_IDLE_PASSES: u32 = 10;
 
-/// The result of a rotation.
+/// The most examples that are kept; the count includes all.
+const EXAMPLES: usize = 10;
+
+/// The result of a rotation, or of a pass over some rows, which is not due by itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Rotated {
     /// Whether a rotation was due: the database did not have the label of the active key, or
@@ -32,6 +35,22 @@ pub struct Rotated {
     pub unreadable: u64,
     /// The first of them, by place and key, with the reason.
     pub examples: Vec<String>,
+}
+
+impl Rotated {
+    pub(super) fn skip(&mut self, example: String) {
+        self.unreadable += 1;
+        if self.examples.len() < EXAMPLES {
+            self.examples.push(example);
+        }
+    }
+
+    fn add(&mut self, other: Self) {
+        self.rewritten += other.rewritten;
+        self.unreadable += other.unreadable;
+        self.examples.extend(other.examples);
+        self.examples.truncate(EXAMPLES);
+    }
 }
 
 /// Checks that the keyring can open everything in the database. Called at start, before the host
@@ -123,12 +142,7 @@ async fn withdraw_label(
     other: BTreeSet<String>,
 ) -> Result<(), KeysError> {
     let active = context.keyring.active_label();
-    let mut tx = context.database.read().await?;
-    let fresh = !schema::exists(&mut tx, "configurations")
-        .await
-        .about("configurations")?;
-    drop(tx);
-    if fresh {
+    if !has_configurations(context).await? {
         return Ok(());
     }
     create_tables(context, fence).await?;
@@ -162,14 +176,16 @@ async fn withdraw_label(
     Ok(())
 }
 
+/// Whether the database has a place for the label. One without tables has no texts either.
+async fn has_configurations(context: &RotationContext) -> Result<bool, KeysError> {
+    state::exists(&mut context.database.read().await?, "configurations").await
+}
+
 async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
     let mut tx = context.database.read().await?;
     let mut statements = Vec::new();
     for table in state::tables() {
-        if !schema::exists(&mut tx, &table.name)
-            .await
-            .about(&table.name)?
-        {
+        if !state::exists(&mut tx, &table.name).await? {
             statements.push(schema::create_table(tx.dialect(), &table, &table.name));
         }
     }
@@ -226,16 +242,10 @@ async fn rewrite_all(context: &RotationContext, fence: &Fence) -> Result<Rotated
         // A pass over all rows that rewrote none. Without a text that does not open, clients have
         // changed the rows since they were counted, and the next count may prove completion.
         if is_idle && summary.unreadable > 0 {
-            let RewriteSummary {
-                unreadable,
-                examples,
-                ..
-            } = summary;
             return Ok(Rotated {
                 was_due: true,
                 rewritten,
-                unreadable,
-                examples,
+                ..summary
             });
         }
         idle_passes = if is_idle { idle_passes + 1 } else { 0 };
@@ -292,22 +302,13 @@ pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
 
 async fn survey_tables(context: &RotationContext) -> Result<Rotated, KeysError> {
     let label = state::label(&mut context.database.read().await?).await?;
-    let mut summary = RewriteSummary::default();
+    let mut found = Rotated::default();
     for table in &context.scope.tables {
-        summary.add(rewrite::survey_table(context, table).await?);
+        found.add(rewrite::survey_table(context, table).await?);
     }
-    let RewriteSummary {
-        rewritten,
-        unreadable,
-        examples,
-    } = summary;
     let has_label = label.as_deref() == Some(context.keyring.active_label());
-    Ok(Rotated {
-        was_due: !has_label || rewritten + unreadable > 0,
-        rewritten,
-        unreadable,
-        examples,
-    })
+    found.was_due = !has_label || found.rewritten + found.unreadable > 0;
+    Ok(found)
 }
 
 /// Rewrites every table.
@@ -315,8 +316,8 @@ async fn pass(
     context: &RotationContext,
     fence: &Fence,
     mut cursors: BTreeMap<String, UnitKey>,
-) -> Result<RewriteSummary, KeysError> {
-    let mut summary = RewriteSummary::default();
+) -> Result<Rotated, KeysError> {
+    let mut summary = Rotated::default();
     for table in &context.scope.tables {
         summary
             .add(rewrite::rewrite_table(context, fence, table, cursors.remove(&table.name)).await?);
@@ -342,13 +343,7 @@ async fn cursors(context: &RotationContext) -> Result<BTreeMap<String, UnitKey>,
 /// Writes the label of the active key, which completes the rotation.
 async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
     fault::point(fault::AFTER_ROTATION_PROOF);
-    // A database without tables has no texts, and no table for the label.
-    let mut tx = context.database.read().await?;
-    let has_table = schema::exists(&mut tx, "configurations")
-        .await
-        .about("configurations")?;
-    drop(tx);
-    if !has_table {
+    if !has_configurations(context).await? {
         return Ok(());
     }
     let mut tx = fence.begin().await?;

@@ -29,17 +29,16 @@ pub(super) struct ResealedText {
     pub text: String,
 }
 
-/// A row that stays as it is because one of its texts does not open.
-#[derive(Debug)]
-pub(super) struct Unreadable {
-    pub key: UnitKey,
-    pub reason: EncryptionError,
-}
-
 impl StaleRow {
-    /// Re-seals the texts that are not under the active key. NULL and empty texts, which Diego
-    /// writes, stay as they are.
-    pub(super) fn reseal(self, keyring: &Keyring) -> Result<ResealedRow, Unreadable> {
+    /// The changes of a [`ResealedRow`]: new texts for those that are not under the active key. NULL
+    /// and empty texts, which Diego writes, stay as they are.
+    ///
+    /// # Errors
+    /// One of the texts does not open; the row stays as it is.
+    pub(super) fn reseal(
+        &self,
+        keyring: &Keyring,
+    ) -> Result<Vec<Option<ResealedText>>, EncryptionError> {
         let change = |text: &Option<Vec<u8>>| {
             let Some(text) = text.as_deref().filter(|text| !text.is_empty()) else {
                 return Ok(None);
@@ -51,16 +50,7 @@ impl StaleRow {
             let text = String::from_utf8(keyring.reseal(text)?).expect("sealed text is ASCII");
             Ok(Some(ResealedText { identity, text }))
         };
-        match self.texts.iter().map(change).collect::<Result<_, _>>() {
-            Ok(changes) => Ok(ResealedRow {
-                key: self.key,
-                changes,
-            }),
-            Err(reason) => Err(Unreadable {
-                key: self.key,
-                reason,
-            }),
-        }
+        self.texts.iter().map(change).collect()
     }
 }
 
@@ -85,17 +75,15 @@ mod tests {
             None,
             Some(Vec::new()),
         ]);
-        let changes = resealed.reseal(&keys).unwrap().changes;
+        let changes = resealed.reseal(&keys).unwrap();
         assert_eq!(
             changes.iter().map(Option::is_some).collect::<Vec<_>>(),
             [true, false, false, false]
         );
-        let unreadable = row(vec![Some(sealed(&only_old)), Some(b"02/w==".to_vec())])
-            .reseal(&keys)
-            .unwrap_err();
+        let unreadable = row(vec![Some(sealed(&only_old)), Some(b"02/w==".to_vec())]);
         assert_eq!(
-            (unreadable.key.name(), unreadable.reason),
-            ("g".into(), EncryptionError::Truncated { length: 1 })
+            unreadable.reseal(&keys).unwrap_err(),
+            EncryptionError::Truncated { length: 1 }
         );
     }
 }

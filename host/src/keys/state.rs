@@ -62,7 +62,7 @@ pub fn tables() -> [Table; 2] {
     ]
 }
 
-async fn exists(tx: &mut Transaction, table: &'static str) -> Result<bool, KeysError> {
+pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, KeysError> {
     Ok(schema::exists(tx, table).await.about(table)?)
 }
 
