@@ -19,7 +19,7 @@ use bbs_work::progress::Wait;
 
 use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced, side_table};
-use super::state::{self, Phase, Ran, Underway};
+use super::state::{self, Phase, Underway};
 use super::{
     Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
     quarantine, residue, runs, statements, unindexable,
@@ -451,16 +451,9 @@ async fn record(
     phase: Phase,
 ) -> Result<Phase, MigrateError> {
     for (step, leg) in job.lens.steps().zip(job.lens.legs()) {
-        let manifest = step.manifest();
-        let ran = Ran {
-            version: manifest.version,
-            direction: leg.direction,
-            name: &manifest.name,
-            digest: step.digest(),
-            at_ns: context.now_ns,
-            arguments: &job.arguments[&manifest.version],
-        };
-        state::write_history(tx, &ran).await?;
+        let step = step.as_ref();
+        let arguments = &job.arguments[&leg.version];
+        state::write_history(tx, step, leg.direction, context.now_ns, arguments).await?;
     }
     state::record_migrations(tx, &history_pair::catalog_migrations(context).up_to(job.to)).await?;
     let phase = if quarantine::has_pending(tx).await? {
@@ -470,16 +463,8 @@ async fn record(
     };
     state::write_version(tx, job.to, job.to).await?;
     runs::end(tx, context, job.from, job.to, RunState::Completed).await?;
-    let underway = Underway {
-        from: job.from,
-        to: job.to,
-        // The version is durable; the next start may clean up.
-        going_down: false,
-        fingerprint: job.fingerprint(),
-        token: job.token,
-        phase,
-    };
-    state::write_underway(tx, &underway).await?;
+    // The version is durable; the next start may clean up.
+    state::write_underway(tx, &job.underway(false, phase)).await?;
     Ok(phase)
 }
 
@@ -511,13 +496,10 @@ pub(super) async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<()
 /// The end of a clean-up, after its rows: drops the tables and forgets the migration.
 pub(super) async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let found = state::underway(&mut context.database.read().await?).await?;
-    match found {
-        // What an earlier migration replaced may be locked for long, and hinders nothing.
-        Some(found) if !found.phase.has_arrived() => {
-            state::drop_leftovers_before(context, fence, [found.from, found.to]).await?;
-        }
-        _ => state::drop_leftovers(context, fence).await?,
-    }
+    // What an earlier migration replaced may be locked for long, and hinders nothing.
+    let unfinished = found.filter(|found| !found.phase.has_arrived());
+    let between = unfinished.map(|found| [found.from, found.to]);
+    state::drop_leftovers(context, fence, between).await?;
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     fault::point(fault::BEFORE_CLEAN_UP_COMMIT);

@@ -326,6 +326,18 @@ impl std::ops::Deref for Job {
 }
 
 impl Job {
+    /// The record of how far the migration is.
+    pub(super) fn underway(&self, going_down: bool, phase: Phase) -> Underway {
+        Underway {
+            from: self.from,
+            to: self.to,
+            going_down,
+            fingerprint: self.fingerprint(),
+            token: self.token,
+            phase,
+        }
+    }
+
     /// Records how far the migration is, and the tables that it makes beside the real ones.
     pub(super) async fn write_phase(
         &self,
@@ -333,17 +345,7 @@ impl Job {
         going_down: bool,
         phase: Phase,
     ) -> Result<(), MigrateError> {
-        let fingerprint = self.fingerprint();
-        let token = self.token;
-        let underway = Underway {
-            from: self.from,
-            to: self.to,
-            going_down,
-            fingerprint,
-            token,
-            phase,
-        };
-        state::write_underway(tx, &underway).await?;
+        state::write_underway(tx, &self.underway(going_down, phase)).await?;
         state::write_side_tables(tx, &self.side_tables()).await
     }
 

@@ -43,7 +43,7 @@ pub(super) async fn begin(
     }
     tx.commit().await.about("bbs_migration")?;
     if !is_resumed {
-        state::drop_leftovers_before(context, fence, [work.from, work.to]).await?;
+        state::drop_leftovers(context, fence, Some([work.from, work.to])).await?;
         forget_copies(context, fence).await?;
         if work.from == 0 {
             fresh::forget(context, fence).await?;
@@ -186,6 +186,6 @@ pub(super) async fn start_over(
     job.write_phase(&mut tx, going_down, Phase::Begun).await?;
     tx.commit().await.about("bbs_migration")?;
     forget_copies(context, fence).await?;
-    state::drop_leftovers_before(context, fence, [job.from, job.to]).await?;
+    state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;
     cut_over::undo_ahead(context, fence, job).await
 }

@@ -8,7 +8,7 @@ use bbs_database::{SqlError, StatementResult, Transaction, signed, sql, upsert};
 use bbs_lens::Arguments;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
-use bbs_lens::transform::RunArguments;
+use bbs_lens::transform::{RunArguments, Transform};
 use bbs_units::UnitKey;
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
@@ -395,35 +395,24 @@ pub(super) async fn write_side_tables(
 }
 
 /// Drops every recorded table beside the real ones: of this migration, and of those before it.
-pub(super) async fn drop_leftovers(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    let mut reader = context.database.read().await?;
-    let leftovers = leftovers(&mut reader).await?;
-    drop(reader);
-    for table in leftovers {
-        let statement = [schema::drop_table(context.database.dialect(), &table)];
-        change_schema(context, fence, &statement).await?;
-        fault::point(fault::BETWEEN_CLEAN_UPS);
-    }
-    Ok(())
-}
-
-/// As [`drop_leftovers`], before or after a migration between these versions. A table of an earlier
-/// one that another session has locked is left to a later clean-up, unless this one may need its
-/// name.
-pub(super) async fn drop_leftovers_before(
+/// Before or after a migration `between` two versions, a table of an earlier one that another
+/// session has locked is left to a later clean-up, unless this one may need its name.
+pub(super) async fn drop_leftovers(
     context: &Context,
     fence: &Fence,
-    versions: [DataVersion; 2],
+    between: Option<[DataVersion; 2]>,
 ) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let leftovers = leftovers(&mut reader).await?;
     drop(reader);
     for table in leftovers {
         let statement = [schema::drop_table(context.database.dialect(), &table)];
-        let is_needed = versions
-            .iter()
-            .any(|version| table.ends_with(&side_table("", *version)));
-        if is_needed {
+        let may_have_to_go = between.is_none_or(|versions| {
+            versions
+                .iter()
+                .any(|version| table.ends_with(&side_table("", *version)))
+        });
+        if may_have_to_go {
             change_schema(context, fence, &statement).await?;
         } else if let Err(fault) = fence.change_schema(&statement).await {
             if !fault.is_transient() {
@@ -509,16 +498,6 @@ pub(super) async fn record_migrations(
     Ok(())
 }
 
-/// A migration that ran, for the history.
-pub(super) struct Ran<'a> {
-    pub version: DataVersion,
-    pub direction: Direction,
-    pub name: &'a str,
-    pub digest: &'a str,
-    pub at_ns: i64,
-    pub arguments: &'a RunArguments,
-}
-
 /// A migration of the catalog that ran here, up or down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MigrationRan {
@@ -574,21 +553,29 @@ pub(super) async fn forget_history_after(
     Ok(())
 }
 
-pub(super) async fn write_history(tx: &mut Transaction, ran: &Ran<'_>) -> Result<(), MigrateError> {
+/// Adds a migration that ran, at a time in nanoseconds since 1970, to the history.
+pub(super) async fn write_history(
+    tx: &mut Transaction,
+    migration: &dyn Transform,
+    direction: Direction,
+    at_ns: i64,
+    arguments: &RunArguments,
+) -> Result<(), MigrateError> {
     let seq = last_of_history(tx).await? + 1;
+    let manifest = migration.manifest();
     let insert = sql(
         "INSERT INTO bbs_history (seq, version, direction, name, digest, ran_at_ns, started_at_ns, namespace) \
          VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
     );
     let insert = insert
         .bind(seq)
-        .bind(signed(ran.version))
-        .bind(ran.direction.to_string())
-        .bind(ran.name)
-        .bind(ran.digest)
-        .bind(ran.at_ns)
-        .bind(ran.arguments.started_at_ns)
-        .bind(ran.arguments.namespace.to_string());
+        .bind(signed(manifest.version))
+        .bind(direction.to_string())
+        .bind(manifest.name.as_str())
+        .bind(migration.digest())
+        .bind(at_ns)
+        .bind(arguments.started_at_ns)
+        .bind(arguments.namespace.to_string());
     tx.execute(insert).await.about("bbs_history")?;
     Ok(())
 }
