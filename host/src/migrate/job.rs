@@ -15,7 +15,7 @@ use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::layout::schema::{Layout, Table};
 use bbs_lens::transform::RunArguments;
 use bbs_lens::{Arguments, ComposeError, Lens, Residue};
-use bbs_units::{Place, RowsError, UnitBatch, WantedColumns};
+use bbs_units::{Passage, Place, RowsError, UnitBatch, WantedColumns};
 use bbs_work::log_sampling::LineLimit;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
@@ -183,6 +183,21 @@ impl Work {
                 }
                 entries => return entries.map(Residue::from),
             }
+        }
+    }
+
+    /// The way of units of these groups to the target, which is written.
+    pub(super) fn passage<'a>(
+        &'a self,
+        groups: &'a [usize],
+        arguments: &'a Arguments,
+    ) -> Passage<'a> {
+        Passage {
+            lens: &self.lens,
+            groups,
+            arguments,
+            keyring: &self.keyring,
+            writes_to: Some(self.dialect),
         }
     }
 

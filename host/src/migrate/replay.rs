@@ -8,7 +8,7 @@ use bbs_lens::layout::columns::{Batch, ColumnData, Outcome};
 use bbs_lens::layout::history::{directed_changes, name_before};
 use bbs_lens::layout::manifest::{Change, Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
-use bbs_units::{Passage, residue};
+use bbs_units::residue;
 use parking_lot::Mutex;
 
 use super::history_pair::HistoryPair;
@@ -128,20 +128,13 @@ async fn try_unit(
         }
     }
     let way = histories.way(entry.from, entry.to);
-    let restorable = super::residue::present(tx, &way.returning()).await?;
-    let work = Work::new(context, way, restorable)?;
+    let work = Work::restoring(context, tx, way).await?;
     let unit = quarantine::unit_of(tx, context, entry, &work.lens.source).await?;
     let groups = quarantine::groups_of(&work, &unit, entry)?;
     let names = [entry.unit.clone()];
     let left = residue::load(tx, &work.keyring, &work.lens.returning, &names).await?;
-    let passage = Passage {
-        lens: &work.lens,
-        groups: &groups,
-        arguments: &work.stored_arguments(tx, context.now_ns).await?,
-        keyring: &work.keyring,
-        writes_to: Some(work.dialect),
-    };
-    let transformed = passage.all(&unit, &left.into());
+    let arguments = work.stored_arguments(tx, context.now_ns).await?;
+    let transformed = work.passage(&groups, &arguments).all(&unit, &left.into());
     Ok(transformed
         .err()
         .map(|(_, fault)| quarantine::reason_of_unit(&fault)))

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use bbs_database::{StatementResult, Transaction, signed};
 use bbs_files::digest::digest_of;
 use bbs_lens::LeftTable;
-use bbs_lens::layout::history::{Leg, Way};
+use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_units::residue::left_by;
@@ -17,12 +17,13 @@ use super::state::{self, exists};
 use super::{Context, MigrateError, found, history_pair, removal};
 use crate::lock::fence::Fence;
 
-/// The versions and tables for which these migrations have left residue.
-pub(super) async fn present(
+/// The residue that a migration gives back: versions and tables. None in a database that is begun
+/// anew: its residue belongs to records that are gone.
+pub(super) async fn restorable(
     tx: &mut Transaction,
-    legs: &[Leg],
+    way: Way<'_>,
 ) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
-    if !exists(tx, RESIDUE).await? {
+    if way.from == 0 || !exists(tx, RESIDUE).await? {
         return Ok(BTreeSet::new());
     }
     let mut query = Query::select();
@@ -30,21 +31,9 @@ pub(super) async fn present(
         .distinct()
         .columns(["version", "table_name"])
         .from(RESIDUE)
-        .cond_where(left_by(legs));
+        .cond_where(left_by(&way.returning()));
     let found = tx.fetch_as(&query, |row| Ok((row.unsigned(0)?, row.owned_text(1)?)));
     Ok(found.await.about(RESIDUE)?)
-}
-
-/// The residue that a migration gives back. None in a database that is begun anew: its residue
-/// belongs to records that are gone.
-pub(super) async fn restorable(
-    tx: &mut Transaction,
-    way: Way<'_>,
-) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
-    match way.from {
-        0 => Ok(BTreeSet::new()),
-        _ => present(tx, &way.returning()).await,
-    }
 }
 
 /// Units of dropped tables of which only residue is left, after a given one.

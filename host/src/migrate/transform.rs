@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use bbs_database::{SqlError, refusal};
 use bbs_lens::Residue;
 use bbs_units::residue::{self, SealedEntry};
-use bbs_units::{Passage, TableRows, UnitBatch, UnitKey};
+use bbs_units::{TableRows, UnitBatch, UnitKey};
 
 use super::checksum::Checksum;
 use super::quarantine::RefusedUnit;
@@ -145,16 +145,9 @@ pub(super) fn transform(
             error: job.at_fault(fault, key.name()),
         }
     };
-    let lens = &job.lens;
-    let arguments = &job.arguments;
     let keyring = &*job.keyring;
-    let passage = Passage {
-        lens,
-        groups: &[group],
-        arguments,
-        keyring,
-        writes_to: Some(job.dialect),
-    };
+    let groups = [group];
+    let passage = job.passage(&groups, &job.arguments);
     let transformed = match job.on_unreadable {
         OnUnreadable::Quarantine => passage.sift(&read.rows, &read.left),
         OnUnreadable::Stop => match passage.all(&read.rows, &read.left) {

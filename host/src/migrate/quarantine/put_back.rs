@@ -9,7 +9,7 @@ use bbs_encryption::Keyring;
 use bbs_lens::TableGroup;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::Transform;
-use bbs_units::{Passage, RowLock, RowsError, UnitBatch, UnitKey, residue};
+use bbs_units::{RowLock, RowsError, UnitBatch, UnitKey, residue};
 use bbs_work::causes::with_causes;
 use serde::Serialize;
 
@@ -203,8 +203,7 @@ async fn try_put_back(
         return Err(MigrateError::QuarantineUnderway);
     }
     let tx = &mut settled.tx;
-    let restorable = crate::migrate::residue::present(tx, &way.returning()).await?;
-    let work = Work::new(context, way, restorable)?;
+    let work = Work::restoring(context, tx, way).await?;
     let arguments = work.draw_arguments(tx, context.now_ns).await?;
     let content = kept(tx, entry, RowLock::Exclusive).await?;
     let refused = |reason| Ok(Fate::Refused { reason });
@@ -220,14 +219,7 @@ async fn try_put_back(
     let groups = groups_of(&work, &unit, entry)?;
     let names = [entry.unit.clone()];
     let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
-    let passage = Passage {
-        lens: &work.lens,
-        groups: &groups,
-        arguments: &arguments,
-        keyring: &context.keyring,
-        writes_to: Some(work.dialect),
-    };
-    let transformed = match passage.all(&unit, &left.into()) {
+    let transformed = match work.passage(&groups, &arguments).all(&unit, &left.into()) {
         Ok(transformed) => transformed,
         Err((_, fault)) => return refused(reason_of_unit(&fault)),
     };
