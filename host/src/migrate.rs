@@ -260,15 +260,14 @@ pub async fn run_partially(
         Decision::ShutDown(_) => {}
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
-            let going_down = matches!(intent, Intent::Down { .. });
-            let job = begin(context, fence, (from, to), going_down).await?;
+            let job = begin(context, fence, (from, to)).await?;
             let budget = Arc::new(UnitBudget::of(most));
             if !steps::copy(context, fence, &job, &budget).await? {
                 return Ok(RunOutcome::Partial(
                     partial_run::counted(context, &job).await?,
                 ));
             }
-            finish(context, fence, &job, going_down).await?;
+            finish(context, fence, &job).await?;
         }
     }
     Ok(RunOutcome::Done(decision))
@@ -371,25 +370,19 @@ async fn begin(
     context: &Context,
     fence: &Fence,
     (from, to): (DataVersion, DataVersion),
-    going_down: bool,
 ) -> Result<Arc<Job>, MigrateError> {
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::here(context, &mut reader).await?;
     let work = Work::restoring(context, &mut reader, histories.way(from, to)).await?;
     drop(reader);
-    steps::begin(context, fence, work, going_down).await
+    steps::begin(context, fence, work).await
 }
 
 /// Makes a finished copy real once it is verified.
-async fn finish(
-    context: &Context,
-    fence: &Fence,
-    job: &Arc<Job>,
-    going_down: bool,
-) -> Result<(), MigrateError> {
+async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>) -> Result<(), MigrateError> {
     match steps::verify(context, fence, job).await {
         Err(fault @ MigrateError::Verify { .. }) => {
-            start_over(context, fence, job, going_down).await?;
+            start_over(context, fence, job).await?;
             return Err(fault);
         }
         verified => verified?,

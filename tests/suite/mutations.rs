@@ -116,10 +116,7 @@ const MUTATIONS: &[FileMutations] = &[
                 "    }\n    cut_over::clean_up_or_postpone(context, fence).await\n}\n\n/// Undoes the changes",
                 "    }\n    Ok(())\n}\n\n/// Undoes the changes",
             ),
-            (
-                "            start_over(context, fence, job, going_down).await?;\n",
-                "",
-            ),
+            ("            start_over(context, fence, job).await?;\n", ""),
         ],
     },
     FileMutations {

@@ -276,8 +276,7 @@ async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), Migrate
     runs::reopen_last(&mut tx).await?;
     state::record_migrations(&mut tx, &job.ran).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
-    job.write_phase(&mut tx, job.to < job.from, Phase::Copying)
-        .await?;
+    job.write_phase(&mut tx, Phase::Copying).await?;
     Ok(tx.commit().await.about("the cut-over")?)
 }
 
@@ -464,7 +463,7 @@ async fn record(
     state::write_version(tx, job.to, job.to).await?;
     runs::end(tx, context, job.from, job.to, RunState::Completed).await?;
     // The version is durable; the next start may clean up.
-    state::write_underway(tx, &job.underway(false, phase)).await?;
+    state::write_underway(tx, &job.underway(phase)).await?;
     Ok(phase)
 }
 

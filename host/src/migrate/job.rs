@@ -342,11 +342,11 @@ impl std::ops::Deref for Job {
 
 impl Job {
     /// The record of how far the migration is.
-    pub(super) fn underway(&self, going_down: bool, phase: Phase) -> Underway {
+    pub(super) fn underway(&self, phase: Phase) -> Underway {
         Underway {
             from: self.from,
             to: self.to,
-            going_down,
+            going_down: self.to < self.from && !phase.has_arrived(),
             fingerprint: self.fingerprint(),
             token: self.token,
             phase,
@@ -357,10 +357,9 @@ impl Job {
     pub(super) async fn write_phase(
         &self,
         tx: &mut Transaction,
-        going_down: bool,
         phase: Phase,
     ) -> Result<(), MigrateError> {
-        state::write_underway(tx, &self.underway(going_down, phase)).await?;
+        state::write_underway(tx, &self.underway(phase)).await?;
         state::write_side_tables(tx, &self.side_tables()).await
     }
 

@@ -52,10 +52,9 @@ pub async fn start(
         }
         return Ok(Start::Done(decision));
     };
-    let going_down = matches!(intent, Intent::Down { .. });
     let histories = HistoryPair::here(context, &mut context.database.read().await?).await?;
     let work = Work::online(context, histories.way(from, to))?;
-    let job = steps::begin(context, fence, work, going_down).await?;
+    let job = steps::begin(context, fence, work).await?;
     Ok(Start::Follow(Online { job }))
 }
 
@@ -179,6 +178,6 @@ impl Online {
     /// # Errors
     /// Another host has raised the fence, or the database fails.
     pub async fn give_up(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-        start_over(context, fence, &self.job, self.job.to < self.job.from).await
+        start_over(context, fence, &self.job).await
     }
 }

@@ -24,7 +24,6 @@ pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
     work: Work,
-    going_down: bool,
 ) -> Result<Arc<Job>, MigrateError> {
     context.progress.enter("begin", work.describe(), None);
     let token = fence.token();
@@ -68,7 +67,7 @@ pub(super) async fn begin(
     } else {
         Phase::Begun
     };
-    job.write_phase(&mut tx, going_down, phase).await?;
+    job.write_phase(&mut tx, phase).await?;
     state::write_version(&mut tx, job.from, job.to).await?;
     fault::point(fault::BEFORE_BEGIN);
     tx.commit()
@@ -91,7 +90,6 @@ pub(super) async fn prepare(
     context: &Context,
     fence: &Fence,
     job: &Job,
-    going_down: bool,
 ) -> Result<(), MigrateError> {
     context.progress.enter("prepare", job.describe(), None);
     let mut reader = context.database.read().await?;
@@ -132,7 +130,7 @@ pub(super) async fn prepare(
             },
         )?;
     }
-    job.write_phase(&mut tx, going_down, Phase::Copying).await?;
+    job.write_phase(&mut tx, Phase::Copying).await?;
     fault::point(fault::BEFORE_PREPARE);
     tx.commit().await.about("the new tables")?;
     fault::point(fault::AFTER_PREPARE);
@@ -178,12 +176,11 @@ pub(super) async fn start_over(
     context: &Context,
     fence: &Fence,
     job: &Job,
-    going_down: bool,
 ) -> Result<(), MigrateError> {
     context.progress.enter("start-over", job.describe(), None);
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
-    job.write_phase(&mut tx, going_down, Phase::Begun).await?;
+    job.write_phase(&mut tx, Phase::Begun).await?;
     tx.commit().await.about("bbs_migration")?;
     forget_copies(context, fence).await?;
     state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;

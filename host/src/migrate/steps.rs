@@ -19,11 +19,10 @@ pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
     work: Work,
-    going_down: bool,
 ) -> Result<Arc<Job>, MigrateError> {
-    let job = prepare::begin(context, fence, work, going_down).await?;
+    let job = prepare::begin(context, fence, work).await?;
     if !job.is_resumed {
-        prepare::prepare(context, fence, &job, going_down).await?;
+        prepare::prepare(context, fence, &job).await?;
     }
     Ok(job)
 }

@@ -620,7 +620,7 @@ async fn commands_that_read_have_one_transaction_at_a_time() {
     let world = TestEngine::with_rows(7).await;
     let context = &world.context;
     let fence = Fence::raise(&context.database).await.unwrap();
-    let job = begin(context, &fence, (1, 5), false).await.unwrap();
+    let job = begin(context, &fence, (1, 5)).await.unwrap();
     let budget = Arc::new(UnitBudget::of(Some(3)));
     assert!(!steps::copy(context, &fence, &job, &budget).await.unwrap());
     let mut held = Vec::new();

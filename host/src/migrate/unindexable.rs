@@ -52,7 +52,7 @@ pub(super) async fn leave_out(
             }
             OnUnreadable::Stop => {
                 if !job.is_online {
-                    Box::pin(start_over(context, fence, job, job.to < job.from)).await?;
+                    Box::pin(start_over(context, fence, job)).await?;
                 }
                 return Err(unit.stop(plan.group));
             }

@@ -285,7 +285,7 @@ async fn deleted_units_are_removed_from_the_copies_in_parts_that_fit_into_a_batc
     let histories = HistoryPair::here(context, &mut reader).await.unwrap();
     drop(reader);
     let work = Work::online(context, histories.way(1, 2)).unwrap();
-    let job = steps::begin(context, &fence, work, false).await.unwrap();
+    let job = steps::begin(context, &fence, work).await.unwrap();
     let budget = Arc::new(UnitBudget::of(None));
     assert!(steps::copy(context, &fence, &job, &budget).await.unwrap());
     let recorder = changed_units::UnitRecorder::new(Arc::clone(&job));

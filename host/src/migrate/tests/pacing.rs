@@ -79,9 +79,7 @@ async fn ranges_copied_inside_the_database_are_bounded_in_bytes() {
             std::collections::BTreeSet::new(),
         )
         .unwrap();
-        let job = steps::begin(&world.context, &fence, work, false)
-            .await
-            .unwrap();
+        let job = steps::begin(&world.context, &fence, work).await.unwrap();
         assert!(
             !job.visits_units(job.lens.tables["fixed_lrps"].group),
             "nothing of it is computed"

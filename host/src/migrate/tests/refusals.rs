@@ -372,7 +372,7 @@ async fn foreign_table_with_the_name_of_an_original_set_aside_refuses_an_online_
 async fn abort_leaves_the_version_that_another_bbs_has_written() {
     let world = TestEngine::with_rows(3).await;
     let fence = Fence::raise(&world.context.database).await.unwrap();
-    begin(&world.context, &fence, (1, 5), false).await.unwrap();
+    begin(&world.context, &fence, (1, 5)).await.unwrap();
     let theirs = r#"{"CurrentVersion":2,"TargetVersion":2}"#;
     world
         .execute(&format!(

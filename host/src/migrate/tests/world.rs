@@ -321,13 +321,11 @@ impl TestEngine {
     ) -> MigrateError {
         let fence = Fence::raise(&self.context.database).await.unwrap();
         let ends = (self.version().await.0, to);
-        let job = begin(&self.context, &fence, ends, false).await.unwrap();
+        let job = begin(&self.context, &fence, ends).await.unwrap();
         let budget = Arc::new(UnitBudget::of(None));
         let copied = steps::copy(&self.context, &fence, &job, &budget).await;
         assert!(copied.unwrap(), "all units are copied");
         self.execute(damage).await;
-        finish(&self.context, &fence, &job, false)
-            .await
-            .unwrap_err()
+        finish(&self.context, &fence, &job).await.unwrap_err()
     }
 }
