@@ -3,8 +3,8 @@
 //! passes in halves.
 
 use super::Search;
-use super::budget::{BatchBudget, MOST_SLOW_CALLS};
-use super::error::{LensError, StepError};
+use super::budget::BatchBudget;
+use super::error::{FailedStep, LensError, StepError};
 use super::transform::Transform;
 use crate::layout::columns::{
     Batch, ColumnData, NEW_ROW, Outcome, Refusal, Shape, TableData, Written,
@@ -47,7 +47,10 @@ impl RowFunctionCall<'_> {
             Err(failed) => failed,
         };
         if failed.is_slow && !self.budget.allows_slow_call() {
-            return Err(StepError::Module(self.slow(failed.reason)));
+            return Err(StepError::Module(LensError::Slow {
+                step: self.step(),
+                reason: failed.reason,
+            }));
         }
         if units == 1 {
             return Err(vec![self.at_fault(batch, first, failed.reason)].into());
@@ -102,28 +105,16 @@ impl RowFunctionCall<'_> {
     }
 
     fn at_fault(&self, batch: Batch, unit: usize, reason: String) -> LensError {
-        let manifest = self.transform.manifest();
         LensError::Unit {
             unit,
-            module: manifest.name.clone(),
-            version: manifest.version,
-            digest: self.transform.digest().to_owned(),
-            direction: self.direction,
+            step: self.step(),
             reason,
             batch: Box::new(batch),
         }
     }
 
-    fn slow(&self, reason: String) -> LensError {
-        let manifest = self.transform.manifest();
-        LensError::Slow {
-            module: manifest.name.clone(),
-            version: manifest.version,
-            digest: self.transform.digest().to_owned(),
-            direction: self.direction,
-            calls: MOST_SLOW_CALLS,
-            reason,
-        }
+    fn step(&self) -> FailedStep {
+        FailedStep::of(self.transform, self.direction)
     }
 
     fn slice(&self, batch: &Batch, units: std::ops::Range<usize>) -> Batch {

@@ -1,6 +1,9 @@
 //! Why a lens cannot be composed, or applied to units.
 
-use super::budget::OverBudget;
+use std::fmt;
+
+use super::budget::{MOST_SLOW_CALLS, OverBudget};
+use super::transform::Transform;
 use crate::layout::columns::Batch;
 use crate::layout::manifest::{DataVersion, Direction};
 
@@ -25,18 +28,50 @@ pub(super) const LOSES_SAVED: &str = "what it saved of the unit on the way down 
 pub(super) const CHANGES_SAVED: &str = "it would change rows for which migrations above it save values on the way down; take the \
                                         database up with it first, to a version above those that ran, and down from there";
 
+/// The step that is at fault: a direction of a migration, and its module.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FailedStep {
+    /// The migration's name.
+    pub module: String,
+    pub version: DataVersion,
+    pub digest: String,
+    pub direction: Direction,
+}
+
+impl FailedStep {
+    pub fn of(transform: &dyn Transform, direction: Direction) -> Self {
+        let manifest = transform.manifest();
+        Self {
+            module: manifest.name.clone(),
+            version: manifest.version,
+            digest: transform.digest().to_owned(),
+            direction,
+        }
+    }
+}
+
+impl fmt::Display for FailedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            module,
+            version,
+            digest,
+            direction,
+        } = self;
+        write!(
+            f,
+            "{direction} of migration {version} ({module}, sha256 {digest})"
+        )
+    }
+}
+
 #[derive(Debug, thiserror::Error)]
 pub enum LensError {
     /// `unit` is its place in the batch; the caller knows its key.
-    #[error(
-        "{direction} of migration {version} ({module}, sha256 {digest}) cannot transform a unit: {reason}"
-    )]
+    #[error("{step} cannot transform a unit: {reason}")]
     Unit {
         unit: usize,
-        module: String,
-        version: DataVersion,
-        digest: String,
-        direction: Direction,
+        step: FailedStep,
         reason: String,
         /// The module's input for this unit, for a replay.
         batch: Box<Batch>,
@@ -55,31 +90,21 @@ pub enum LensError {
     /// The host refuses what a module returned for so many units, or fails over it. Of several
     /// units, only a smaller batch shows which is at fault.
     #[error(
-        "{direction} of migration {version} ({module}, sha256 {digest}) cannot be applied to {}: {reason}",
+        "{step} cannot be applied to {}: {reason}",
         if *.units == 1 { "a unit".to_owned() } else { format!("{units} units") }
     )]
     Step {
         unit: usize,
         units: usize,
-        module: String,
-        version: DataVersion,
-        digest: String,
-        direction: Direction,
+        step: FailedStep,
         reason: String,
     },
     /// So many calls took long and failed that no more are made to find the units at fault.
     #[error(
-        "{direction} of migration {version} ({module}, sha256 {digest}) took nearly all of its time, or more, in {calls} calls for \
-         one batch, and failed: {reason}; correct the module"
+        "{step} took nearly all of its time, or more, in {MOST_SLOW_CALLS} calls for one batch, and failed: {reason}; correct the \
+         module"
     )]
-    Slow {
-        module: String,
-        version: DataVersion,
-        digest: String,
-        direction: Direction,
-        calls: u32,
-        reason: String,
-    },
+    Slow { step: FailedStep, reason: String },
 }
 
 impl LensError {

@@ -52,7 +52,7 @@ use budget::BatchBudget;
 use column::Content;
 use contained::contained;
 use error::StepError;
-pub use error::{ComposeError, LensError};
+pub use error::{ComposeError, FailedStep, LensError};
 use frame::{ChangePlace, Frame};
 pub use last_change::TablePart;
 pub use residue::{Residue, ResidueEntry, ResidueValue};

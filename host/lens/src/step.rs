@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::bisect;
-use super::error::LensError;
+use super::error::{FailedStep, LensError};
 use super::transform::Transform;
 use crate::layout::history::Leg;
 use crate::layout::history::name_before;
@@ -353,14 +353,10 @@ impl Step {
 
     /// The error of so many units, from one on, to which the step cannot be applied.
     pub(super) fn refused(&self, (unit, units): (usize, usize), reason: String) -> LensError {
-        let manifest = self.transform.manifest();
         LensError::Step {
             unit,
             units,
-            module: manifest.name.clone(),
-            version: manifest.version,
-            digest: self.transform.digest().to_owned(),
-            direction: self.direction,
+            step: FailedStep::of(&*self.transform, self.direction),
             reason,
         }
     }

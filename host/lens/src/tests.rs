@@ -410,16 +410,14 @@ fn unit_at_fault_is_found_at_any_place() {
             let LensError::Unit {
                 reason: found,
                 batch,
-                version,
-                direction,
-                digest,
+                step,
                 ..
             } = error
             else {
                 panic!("a unit")
             };
             assert_eq!(
-                (found.as_str(), version, direction, digest.as_str()),
+                (found.as_str(), step.version, step.direction, &*step.digest),
                 (reason, 2, Direction::Up, "d1935")
             );
             assert_eq!(batch.tables[0].unit_offsets, [0, 1]);

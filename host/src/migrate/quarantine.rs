@@ -231,53 +231,42 @@ fn entry(
         .steps()
         .next()
         .map_or(work.to, |step| step.manifest().version);
-    let mut entry = QuarantineEntry {
-        unit: key.name(),
-        table: work.lens.groups[group].sources[0].clone(),
+    let entry = QuarantineEntry {
         from: work.from,
         to: work.to,
-        version: first,
         direction: work.lens.direction,
-        module: String::new(),
-        digest: String::new(),
-        reason: reason_of_error(error),
-        rows: BTreeMap::new(),
-        at_ns: now_ns,
         pending: true,
-        stopped: false,
+        ..QuarantineEntry::without_a_module(
+            &key.name(),
+            &work.lens.groups[group].sources[0],
+            first,
+            &reason_of_error(error),
+            now_ns,
+        )
     };
-    if let MigrateError::Unstorable { source, .. } = error {
-        (entry.module, entry.version, entry.digest) =
-            (source.module.clone(), source.version, source.digest.clone());
-        entry.reason = source.to_string();
+    let (step, reason) = match error {
+        MigrateError::Unstorable { source, .. } => (&source.step, source.to_string()),
+        MigrateError::Unit { source, .. } => match &**source {
+            LensError::Unit { step, reason, .. }
+            | LensError::Step { step, reason, .. }
+            | LensError::Slow { step, reason } => (step, reason.clone()),
+            LensError::Counterpart { version, .. } => {
+                return QuarantineEntry {
+                    version: *version,
+                    reason: source.to_string(),
+                    ..entry
+                };
+            }
+        },
+        _ => return entry,
+    };
+    QuarantineEntry {
+        version: step.version,
+        module: step.module.clone(),
+        digest: step.digest.clone(),
+        reason,
+        ..entry
     }
-    if let MigrateError::Unit { source, .. } = error {
-        match &**source {
-            LensError::Unit {
-                module,
-                version,
-                digest,
-                reason,
-                ..
-            }
-            | LensError::Step {
-                module,
-                version,
-                digest,
-                reason,
-                ..
-            } => {
-                (entry.module, entry.version, entry.digest) =
-                    (module.clone(), *version, digest.clone());
-                entry.reason.clone_from(reason);
-            }
-            LensError::Counterpart { version, .. } | LensError::Slow { version, .. } => {
-                entry.version = *version;
-                entry.reason = source.to_string();
-            }
-        }
-    }
-    entry
 }
 
 const COLUMNS: [&str; 12] = [

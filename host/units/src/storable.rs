@@ -11,25 +11,18 @@ use std::collections::{BTreeMap, HashSet};
 use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Leg;
-use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
-use bbs_lens::{BatchColumn, Composed, Lens, TablePart, TableRows};
+use bbs_lens::{BatchColumn, Composed, FailedStep, Lens, TablePart, TableRows};
 
 use super::batch::UnitBatch;
 use super::{Capacity, RowsError};
 
 /// A unit has rows that the database cannot store, and the module that made them.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{direction} of migration {version} ({module}, sha256 {digest}) makes a row that the database cannot store: {flaw}"
-)]
+#[error("{step} makes a row that the database cannot store: {flaw}")]
 pub struct Unstorable {
-    pub direction: Direction,
-    pub version: DataVersion,
-    /// The migration's name.
-    pub module: String,
-    pub digest: String,
+    pub step: FailedStep,
     /// Names table and column; has no value.
     pub flaw: String,
 }
@@ -121,12 +114,8 @@ fn unstorable(lens: &Lens, leg: Leg, flaw: String) -> Unstorable {
         .zip(lens.legs())
         .find(|(_, of_step)| *of_step == leg)
         .expect("a step of the lens");
-    let manifest = step.manifest();
     Unstorable {
-        direction: leg.direction,
-        version: manifest.version,
-        module: manifest.name.clone(),
-        digest: step.digest().to_owned(),
+        step: FailedStep::of(&**step, leg.direction),
         flaw,
     }
 }

@@ -71,14 +71,12 @@ fn apply_within(bytes: usize, lens: &Lens, units: &LensInput) -> Result<Applied,
 #[track_caller]
 fn assert_over_budget(error: &LensError, version: DataVersion, units: usize) {
     let LensError::Step {
-        version: of,
-        units: found,
-        ..
+        step, units: found, ..
     } = error
     else {
         panic!("{error:?}")
     };
-    assert_eq!((*of, *found), (version, units));
+    assert_eq!((step.version, *found), (version, units));
     assert!(error.to_string().contains("bytes of memory"), "{error}");
 }
 
