@@ -22,7 +22,7 @@ use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
     Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
-    quarantine, residue, runs, statements, unindexable,
+    prepare, quarantine, residue, runs, statements, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -434,10 +434,9 @@ async fn created(
     work: &Work,
     plan: &TablePlan,
 ) -> Result<Vec<String>, MigrateError> {
-    let beside = plan.beside(&work.lens);
-    let options = schema::options_beside(tx, &beside, &plan.origins(&work.lens))
-        .await
-        .about(&plan.table.name)?;
+    let name = &plan.table.name;
+    let options = prepare::options(tx, &work.lens, plan, name).await;
+    let options = options.about(name)?;
     Ok(statements::table_and_indexes(work.dialect, plan, &options))
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced, side_table};
-use super::{Context, HistoryPair, MigrateError, Work, found, state, statements};
+use super::{Context, HistoryPair, MigrateError, Work, found, prepare, state, statements};
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -76,14 +76,9 @@ impl Target<'_> {
         plan: &TablePlan,
         staged: &str,
     ) -> Result<TableOptions, SqlError> {
-        let tx = match self {
-            Self::Elsewhere(dialect) => return Ok(TableOptions::new(*dialect)),
-            Self::Here(tx, _) => tx,
-        };
-        let origins = plan.origins(lens);
-        match plan.replaces(lens).filter(|_| plan.is_copied()) {
-            Some(replaced) => schema::options(tx, replaced, staged, &origins).await,
-            None => schema::options_beside(tx, &plan.beside(lens), &origins).await,
+        match self {
+            Self::Elsewhere(dialect) => Ok(TableOptions::new(*dialect)),
+            Self::Here(tx, _) => prepare::options(tx, lens, plan, staged).await,
         }
     }
 

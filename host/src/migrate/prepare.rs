@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use bbs_database::schema::{self, TableOptions};
-use bbs_database::{StatementResult, Transaction};
+use bbs_database::{SqlError, StatementResult, Transaction};
+use bbs_lens::Lens;
 use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
@@ -106,7 +107,9 @@ pub(super) async fn prepare(
         }
         if plan.is_copied() {
             let staged = plan.staged(job.to);
-            let options = options(&mut reader, job, plan, &staged).await?;
+            let options = options(&mut reader, &job.lens, plan, &staged)
+                .await
+                .about("the options of a table")?;
             let indexes = indexes_of_empty(fence, plan);
             statements.extend(super::statements::copy(
                 dialect, plan, &staged, &options, indexes,
@@ -147,19 +150,19 @@ fn indexes_of_empty<'a>(fence: &Fence, plan: &'a TablePlan) -> &'a [Index] {
     }
 }
 
-/// The options of a copy: those of the table that it replaces, or of one that it is filled from.
-async fn options(
+/// The options of a table that is created under a name: those of the table that it replaces, if it
+/// is a copy, or of one that it is filled from or created beside.
+pub(super) async fn options(
     tx: &mut Transaction,
-    job: &Job,
+    lens: &Lens,
     plan: &TablePlan,
-    staged: &str,
-) -> Result<TableOptions, MigrateError> {
-    let origins = plan.origins(&job.lens);
-    let options = match plan.replaces(&job.lens) {
-        Some(replaced) => schema::options(tx, replaced, staged, &origins).await,
-        None => schema::options_beside(tx, &plan.beside(&job.lens), &origins).await,
-    };
-    Ok(options.about("the options of a table")?)
+    name: &str,
+) -> Result<TableOptions, SqlError> {
+    let origins = plan.origins(lens);
+    match plan.replaces(lens).filter(|_| plan.is_copied()) {
+        Some(replaced) => schema::options(tx, replaced, name, &origins).await,
+        None => schema::options_beside(tx, &plan.beside(lens), &origins).await,
+    }
 }
 
 /// An empty table of the same name is dropped; one with rows is an error.
