@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use bbs_database::{Database, StatementResult, Transaction, schema, signed, sql, upsert};
+use bbs_database::{Database, StatementResult, schema, signed, sql, upsert};
 
 use super::own_tables::{CATALOG_SERIAL, catalog_serial};
 use super::{MigrateError, state};
@@ -17,11 +17,8 @@ use crate::lock::fence::Fence;
 /// # Errors
 /// The database cannot be read.
 pub async fn catalog_serials(database: &Database) -> Result<BTreeMap<String, u64>, MigrateError> {
-    read(&mut database.read().await?).await
-}
-
-async fn read(tx: &mut Transaction) -> Result<BTreeMap<String, u64>, MigrateError> {
-    if !state::exists(tx, CATALOG_SERIAL).await? {
+    let mut tx = database.read().await?;
+    if !state::exists(&mut tx, CATALOG_SERIAL).await? {
         return Ok(BTreeMap::new());
     }
     let select = sql("SELECT name, serial FROM bbs_catalog_serial");

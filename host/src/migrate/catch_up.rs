@@ -112,7 +112,7 @@ async fn sweep(
         let Some(last) = units.last() else {
             return Ok(count);
         };
-        after = Some(last.place());
+        after = Some(last.clone());
         let found = units.len() as u64;
         count += found;
         for units in distinct(units, context.database.dialect()) {

@@ -31,21 +31,6 @@ impl ChangedUnit {
     fn digest(&self) -> String {
         digest_of(self.key.to_text().as_bytes())
     }
-
-    /// Its place in the order of all.
-    pub(super) fn place(&self) -> UnitPlace {
-        UnitPlace {
-            digest: self.digest(),
-            group: self.group,
-        }
-    }
-}
-
-/// The place of a changed unit among all.
-#[derive(Debug)]
-pub(super) struct UnitPlace {
-    digest: String,
-    group: usize,
 }
 
 /// Records the changes of clients.
@@ -102,11 +87,11 @@ impl ChangeRecorder for UnitRecorder {
     }
 }
 
-/// The next changed units after a place, at most this number. A change that is committed later is
+/// The next changed units after one, at most this number. A change that is committed later is
 /// another one.
 pub(super) async fn next(
     tx: &mut Transaction,
-    after: Option<&UnitPlace>,
+    after: Option<&ChangedUnit>,
     most: u64,
 ) -> Result<Vec<ChangedUnit>, MigrateError> {
     let mut query = Query::select();
@@ -116,9 +101,10 @@ pub(super) async fn next(
         .order_by("unit_digest", Order::Asc)
         .order_by("group_number", Order::Asc)
         .limit(most);
-    if let Some(UnitPlace { digest, group }) = after {
+    if let Some(after) = after {
+        let digest = after.digest();
         let same_digest = Expr::col("unit_digest").eq(digest.as_str());
-        let later_group = same_digest.and(Expr::col("group_number").gt(*group as i64));
+        let later_group = same_digest.and(Expr::col("group_number").gt(after.group as i64));
         query.cond_where(
             Cond::any()
                 .add(Expr::col("unit_digest").gt(digest.as_str()))

@@ -120,9 +120,8 @@ impl Troubles {
 /// One migration of the check and its results so far.
 struct CheckedStep {
     round_trip: Arc<RoundTrip>,
-    units: u64,
-    lost: u64,
-    removed_rows: u64,
+    /// Without the troubles.
+    checked: CheckedMigration,
     troubles: Troubles,
 }
 
@@ -144,19 +143,27 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         let restorable = work.lens.restorable().iter();
         let found = restorable.filter(|(of, _)| *of == leg.version).cloned();
         let layouts = way.layouts(leg.direction);
+        let manifest = step.manifest();
         let round_trip = RoundTrip::new(
             layouts,
             &context.migrations,
-            step,
+            manifest,
             leg.direction,
             found,
             work.dialect,
         )?;
         Ok(CheckedStep {
             round_trip: Arc::new(round_trip),
-            units: 0,
-            lost: 0,
-            removed_rows: 0,
+            checked: CheckedMigration {
+                version: manifest.version,
+                name: manifest.name.clone(),
+                direction: leg.direction,
+                reversible: manifest.reversible,
+                units: 0,
+                lost: 0,
+                removed_rows: 0,
+                troubles: Vec::new(),
+            },
             troubles: Troubles::default(),
         })
     });
@@ -379,15 +386,15 @@ impl Walk {
                     return Ok(halves.map(|(batch, left)| (number, batch, left)).into());
                 }
             };
-            step.units += step.round_trip.concerns(&source);
-            step.removed_rows += taken.removed;
+            step.checked.units += step.round_trip.concerns(&source);
+            step.checked.removed_rows += taken.removed;
             for Loss {
                 unit,
                 reason,
                 detail,
             } in taken.losses
             {
-                step.lost += 1;
+                step.checked.lost += 1;
                 step.troubles
                     .note(&reason, &source.units[unit].name(), detail);
             }
@@ -399,31 +406,17 @@ impl Walk {
 
     fn finish(self) -> Checked {
         let work = self.work;
-        let migrations = self
-            .steps
-            .into_iter()
-            .zip(work.lens.legs())
-            .map(|(step, leg)| {
-                let manifest = step.round_trip.migration.manifest();
-                CheckedMigration {
-                    version: manifest.version,
-                    name: manifest.name.clone(),
-                    direction: leg.direction,
-                    reversible: manifest.reversible,
-                    units: step.units,
-                    lost: step.lost,
-                    removed_rows: step.removed_rows,
-                    troubles: step.troubles.finish(),
-                }
-            });
-        let migrations = migrations.collect();
+        let migrations = self.steps.into_iter().map(|step| CheckedMigration {
+            troubles: step.troubles.finish(),
+            ..step.checked
+        });
         Checked {
             from: work.from,
             to: work.to,
             units: self.units,
             unreadable: self.unreadable.finish(),
             unopened: unopened(&work),
-            migrations,
+            migrations: migrations.collect(),
         }
     }
 }

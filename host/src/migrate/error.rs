@@ -375,14 +375,7 @@ impl From<RowsError> for MigrateError {
             RowsError::WrittenMeanwhile { table } => Self::WrittenMeanwhile { table },
             RowsError::Interrupted => Self::Interrupted,
             RowsError::Lens(source) if source.is_of_module() => Self::SlowModule(source),
-            fault @ (RowsError::Sealed { .. }
-            | RowsError::Lens(_)
-            | RowsError::DamagedResidue { .. }
-            | RowsError::TooLong { .. }
-            | RowsError::Unordered { .. }
-            | RowsError::ResidueTooLarge { .. }
-            | RowsError::UnitsTooLarge { .. }
-            | RowsError::Unstorable(_)) => Self::Rows(fault),
+            fault => Self::Rows(fault),
         }
     }
 }

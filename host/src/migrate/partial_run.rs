@@ -43,9 +43,7 @@ pub(super) async fn counted(context: &Context, work: &Work) -> Result<PartialRun
         total: 0,
         migrated: 0,
     };
-    for group in (0..work.lens.groups.len())
-        .filter(|&group| work.has_copies(group) || work.visits_units(group))
-    {
+    for group in (0..work.lens.groups.len()).filter(|&group| work.walks(group)) {
         let cursor = state::cursor(context, group).await?;
         let mut reader = context.database.read().await?;
         part.total += unit_counts::units(&mut reader, work, group, None).await?;

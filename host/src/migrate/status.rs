@@ -102,7 +102,7 @@ pub struct Plan {
     pub estimated_seconds: u64,
 }
 
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Default, Serialize)]
 pub struct TableChange {
     pub table: String,
     /// Absent for a table that is dropped.
@@ -371,13 +371,9 @@ async fn table_changes(
         let (rows, bytes) = size_of(reader, work, &table).await?;
         tables.push(TableChange {
             table,
-            strategy: None,
             rows,
             bytes,
-            opened: Vec::new(),
-            computed: Vec::new(),
-            rewritten_by_server: false,
-            awaited_indexes: Vec::new(),
+            ..TableChange::default()
         });
     }
     Ok(tables)

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{LayoutHistory, Way};
-use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, Layout, Sealing, Table};
 use bbs_lens::layout::values::Value;
 use bbs_lens::transform::Transform;
@@ -19,7 +19,6 @@ use bbs_units::{
 
 /// One step of a lens, and the step in the other direction.
 pub(super) struct RoundTrip {
-    pub(super) migration: Arc<dyn Transform>,
     there: Lens,
     /// Absent if the migration is not reversible.
     back: Option<Lens>,
@@ -54,12 +53,12 @@ impl RoundTrip {
     pub(super) fn new(
         layouts: &LayoutHistory,
         migrations: &[Arc<dyn Transform>],
-        migration: &Arc<dyn Transform>,
+        migration: &Manifest,
         direction: Direction,
         restorable: impl IntoIterator<Item = (DataVersion, String)>,
         dialect: Dialect,
     ) -> Result<Self, ComposeError> {
-        let version = migration.manifest().version;
+        let version = migration.version;
         let below = layouts.migrations().up_to(version - 1).newest();
         let (source, target) = match direction {
             Direction::Up => (below, version),
@@ -73,13 +72,12 @@ impl RoundTrip {
         // The step back may get residue wherever the step before it may leave some.
         let tables = there.source.tables.keys().map(String::as_str).chain([""]);
         let anything = tables.map(|table| (version, table.to_owned())).collect();
-        let reversible = migration.manifest().reversible;
         let back = Way::within(layouts, target, source);
-        let back = reversible
+        let back = migration
+            .reversible
             .then(|| Lens::new(back, migrations, anything))
             .transpose()?;
         Ok(Self {
-            migration: Arc::clone(migration),
             there,
             back,
             dialect,
@@ -124,30 +122,24 @@ impl RoundTrip {
         keyring: &Keyring,
     ) -> Result<Taken, RowsError> {
         let there = self.sift(&self.there, batch, left, arguments, keyring)?;
-        let mut losses = losses(&self.there, &there);
-        let units = there.places;
-        let target = there.batch;
-        let removed = there.removed;
-        let Some(back) = &self.back else {
-            return Ok(Taken {
-                losses,
-                units,
-                target,
-                removed,
-            });
+        let mut taken = Taken {
+            losses: losses(&self.there, &there),
+            units: there.places,
+            target: there.batch,
+            removed: there.removed,
         };
-        let returned = self.sift(
-            back,
-            &target,
-            &Residue::from(there.residue),
-            arguments,
-            keyring,
-        )?;
+        let Some(back) = &self.back else {
+            return Ok(taken);
+        };
+        let left = Residue::from(there.residue);
+        let returned = self.sift(back, &taken.target, &left, arguments, keyring)?;
+        let units = &taken.units;
         let before: Vec<_> = returned.places.iter().map(|&place| units[place]).collect();
-        losses.extend(self::losses(back, &returned).into_iter().map(|loss| Loss {
+        let lost = losses(back, &returned).into_iter().map(|loss| Loss {
             unit: units[loss.unit],
             ..loss
-        }));
+        });
+        taken.losses.extend(lost);
         let source = &self.there.source;
         let changed = differences(
             source,
@@ -155,16 +147,11 @@ impl RoundTrip {
             &returned.batch,
             keyring,
         );
-        losses.extend(changed.into_iter().map(|loss| Loss {
+        taken.losses.extend(changed.into_iter().map(|loss| Loss {
             unit: before[loss.unit],
             ..loss
         }));
-        Ok(Taken {
-            losses,
-            units,
-            target,
-            removed,
-        })
+        Ok(taken)
     }
 
     /// Sifts units through the groups of a lens that have rows, or to which residue gives some
@@ -256,22 +243,11 @@ fn difference(
             None,
         ))
     };
-    let (before, after) = match (before, after) {
+    let has_any = |rows: &&TableRows| !rows.of(unit).is_empty();
+    let (before, after) = match (before.filter(has_any), after.filter(has_any)) {
         (None, None) => return None,
-        (Some(before), None) => {
-            return if before.of(unit).is_empty() {
-                None
-            } else {
-                removed()
-            };
-        }
-        (None, Some(after)) => {
-            return if after.of(unit).is_empty() {
-                None
-            } else {
-                added()
-            };
-        }
+        (Some(_), None) => return removed(),
+        (None, Some(_)) => return added(),
         (Some(before), Some(after)) => (before, after),
     };
     let matched = matched(table, (before, unit), (after, unit));

@@ -165,7 +165,7 @@ impl BatchReader {
         let attempt = || self.read_batch(most);
         let progress = &self.context.progress;
         let read = pauses::retry_batch(progress, MigrateError::is_transient, attempt).await?;
-        let Some(SizedBatch { batch, fitting }) = read else {
+        let Some((batch, fitting)) = read else {
             return Ok(None);
         };
         debug_assert_ne!(
@@ -178,8 +178,9 @@ impl BatchReader {
         Ok(Some(batch))
     }
 
-    /// The batch after the cursor, of at most this number of units, in one transaction.
-    async fn read_batch(&self, most: u64) -> Result<Option<SizedBatch>, MigrateError> {
+    /// The batch after the cursor, of at most this number of units, in one transaction, and the
+    /// number of units that fill a batch, estimated from this one.
+    async fn read_batch(&self, most: u64) -> Result<Option<(CopyBatch, u64)>, MigrateError> {
         let context = &self.context;
         let job = &self.job;
         let GroupPass { group, pass } = self.of;
@@ -203,8 +204,7 @@ impl BatchReader {
             originals: Vec::new(),
             transformed: TransformedBatch::default(),
         };
-        let fitting = found.fitting;
-        Ok(Some(SizedBatch { batch, fitting }))
+        Ok(Some((batch, found.fitting)))
     }
 
     /// The next units.
@@ -316,13 +316,6 @@ impl BatchReader {
             refused: Vec::new(),
         })
     }
-}
-
-/// A batch that was read.
-struct SizedBatch {
-    batch: CopyBatch,
-    /// The number of units that fill a batch, estimated from this one.
-    fitting: u64,
 }
 
 /// The units of the next batch.

@@ -89,37 +89,6 @@ impl ServingQuarantine {
         let content = unit::encode(&unit, &place.layout, keyring);
         put(tx, keyring, &entry, &key, &content).await
     }
-
-    async fn units_since(
-        &self,
-        tx: &mut Transaction,
-        table: &str,
-        since_ns: i64,
-    ) -> Result<BTreeSet<Key>, MigrateError> {
-        let is_held = Cond::any()
-            .add(Expr::col(HOLD).is_null())
-            .add(Expr::col(HOLD).ne(HOLD_ENDED));
-        let kept = Cond::all()
-            .add(kept_of(table))
-            .add(Expr::col("at_ns").gte(since_ns))
-            .add(is_held);
-        units(tx, kept).await
-    }
-
-    async fn end_hold_of(
-        &self,
-        tx: &mut Transaction,
-        table: &str,
-        unit: &[u8],
-    ) -> Result<(), MigrateError> {
-        let of_the_unit = Expr::col("unit_key").eq(UnitKey::text(unit).to_text());
-        let mut update = Query::update();
-        update
-            .table(QUARANTINE)
-            .value(HOLD, HOLD_ENDED)
-            .cond_where(Cond::all().add(kept_of(table)).add(of_the_unit));
-        Ok(tx.execute(&update).await.map(drop).about(QUARANTINE)?)
-    }
 }
 
 /// The entries of rows of a table that a serving host keeps, or the import from etcd. The latter
@@ -163,7 +132,7 @@ impl Quarantine for ServingQuarantine {
         tx: &'a mut Transaction,
         row: QuarantinedRow<'a>,
     ) -> BoxFuture<'a, Result<(), QuarantineError>> {
-        Box::pin(async { self.keep_row(tx, row).await.map_err(QuarantineError::from) })
+        Box::pin(async { Ok(self.keep_row(tx, row).await?) })
     }
 
     fn kept_since<'a>(
@@ -173,9 +142,14 @@ impl Quarantine for ServingQuarantine {
         since_ns: i64,
     ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>> {
         Box::pin(async move {
-            self.units_since(tx, table, since_ns)
-                .await
-                .map_err(QuarantineError::from)
+            let is_held = Cond::any()
+                .add(Expr::col(HOLD).is_null())
+                .add(Expr::col(HOLD).ne(HOLD_ENDED));
+            let kept = Cond::all()
+                .add(kept_of(table))
+                .add(Expr::col("at_ns").gte(since_ns))
+                .add(is_held);
+            Ok(units(tx, kept).await?)
         })
     }
 
@@ -186,9 +160,14 @@ impl Quarantine for ServingQuarantine {
         unit: &'a [u8],
     ) -> BoxFuture<'a, Result<(), QuarantineError>> {
         Box::pin(async move {
-            self.end_hold_of(tx, table, unit)
-                .await
-                .map_err(QuarantineError::from)
+            let of_the_unit = Expr::col("unit_key").eq(UnitKey::text(unit).to_text());
+            let mut update = Query::update();
+            update
+                .table(QUARANTINE)
+                .value(HOLD, HOLD_ENDED)
+                .cond_where(Cond::all().add(kept_of(table)).add(of_the_unit));
+            let ended = tx.execute(&update).await.map(drop).about(QUARANTINE);
+            Ok(ended.map_err(MigrateError::from)?)
         })
     }
 
@@ -196,7 +175,7 @@ impl Quarantine for ServingQuarantine {
         &'a self,
         tx: &'a mut Transaction,
     ) -> BoxFuture<'a, Result<BTreeSet<Key>, QuarantineError>> {
-        Box::pin(async move { units(tx, Cond::all()).await.map_err(QuarantineError::from) })
+        Box::pin(async move { Ok(units(tx, Cond::all()).await?) })
     }
 }
 
