@@ -151,35 +151,22 @@ pub fn decide(found: &Found, intent: Intent) -> Decision {
                 current,
                 target,
                 going_down,
-                ..
-            },
-            Intent::Up { wanted },
-        ) => decide_up(current, target, going_down, wanted),
-        (
-            &Found::Versioned {
-                current,
-                target,
-                going_down,
                 came_down,
             },
-            Intent::UpUntilDrained { wanted, back_to },
-        ) => {
-            // A later `up` that has begun is the later intent.
-            let stays = came_down && current == back_to && current < wanted && target == current;
-            match decide_up(current, target, going_down, wanted) {
-                Decision::Begin { from, .. } if stays => Decision::Stay { at: from },
-                decision => decision,
+            intent,
+        ) => match intent {
+            Intent::Up { wanted } => decide_up(current, target, going_down, wanted),
+            Intent::UpUntilDrained { wanted, back_to } => {
+                // A later `up` that has begun is the later intent.
+                let stays =
+                    came_down && current == back_to && current < wanted && target == current;
+                match decide_up(current, target, going_down, wanted) {
+                    Decision::Begin { from, .. } if stays => Decision::Stay { at: from },
+                    decision => decision,
+                }
             }
-        }
-        (
-            &Found::Versioned {
-                current,
-                target,
-                going_down,
-                ..
-            },
-            Intent::Down { to },
-        ) => decide_down(current, target, going_down, to),
+            Intent::Down { to } => decide_down(current, target, going_down, to),
+        },
     }
 }
 
