@@ -18,15 +18,9 @@ fn of_map<E>(entries: &[E], key: impl Fn(&E) -> &[u8]) -> impl Iterator<Item = &
         .enumerate()
         .map(|(place, entry)| (key(entry), place))
         .collect();
-    let is_last: Vec<bool> = entries
-        .iter()
-        .enumerate()
-        .map(|(place, entry)| last.get(key(entry)) == Some(&place))
-        .collect();
+    let entries = entries.iter().enumerate();
     entries
-        .iter()
-        .zip(is_last)
-        .filter_map(|(entry, is_last)| is_last.then_some(entry))
+        .filter_map(move |(place, entry)| (last.get(key(entry)) == Some(&place)).then_some(entry))
 }
 
 pub(super) fn routes(routes: Option<&ProtoRoutes>, findings: &mut Findings) {

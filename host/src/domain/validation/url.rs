@@ -56,11 +56,9 @@ fn authority(text: &[u8]) -> bool {
 }
 
 fn user(text: &[u8]) -> bool {
-    let (name, password) = cut(text, b':');
     text.iter()
         .all(|byte| byte.is_ascii_alphanumeric() || b"-._:~!$&'()*+,;=%@".contains(byte))
-        && escapes(name)
-        && escapes(password)
+        && escapes(text)
 }
 
 fn host(text: &[u8]) -> bool {
