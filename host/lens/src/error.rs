@@ -171,7 +171,13 @@ impl From<OverBudget> for StepError {
 /// Why a change cannot be applied to the rows.
 #[derive(Debug)]
 pub(super) enum ChangeError {
-    NoCounterpart(NoCounterpart),
+    /// Units with a row that has no counterpart in the table that a column moves to, or the other
+    /// way round.
+    NoCounterpart {
+        units: Vec<usize>,
+        from: String,
+        to: String,
+    },
     OverBudget(OverBudget),
 }
 
@@ -179,13 +185,4 @@ impl From<OverBudget> for ChangeError {
     fn from(fault: OverBudget) -> Self {
         Self::OverBudget(fault)
     }
-}
-
-/// Units with a row that has no counterpart in the table that a column moves to, or the other way
-/// round.
-#[derive(Debug)]
-pub(super) struct NoCounterpart {
-    pub(super) units: Vec<usize>,
-    pub(super) from: String,
-    pub(super) to: String,
 }

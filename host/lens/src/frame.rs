@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::{BatchBudget, OverBudget};
 use super::column::{Content, EncodedRows, FrameColumn, PlainColumn};
-use super::error::{ChangeError, NoCounterpart};
+use super::error::ChangeError;
 use super::{LensInput, UnitKeys};
 use crate::layout::columns::{NEW_ROW, Shape};
 use crate::layout::history::Leg;
@@ -463,18 +463,14 @@ impl<'a> Frame<'a> {
                 without.push(unit);
             }
         }
-        match without.is_empty() {
-            true => Ok(rows),
-            false => {
-                let from = from.to_owned();
-                let to = to.to_owned();
-                Err(ChangeError::NoCounterpart(NoCounterpart {
-                    units: without,
-                    from,
-                    to,
-                }))
-            }
+        if without.is_empty() {
+            return Ok(rows);
         }
+        Err(ChangeError::NoCounterpart {
+            units: without,
+            from: from.to_owned(),
+            to: to.to_owned(),
+        })
     }
 
     /// The primary key of every row, encoded.

@@ -27,7 +27,7 @@ pub struct ResidueEntry {
     pub value: ResidueValue,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ResidueValue {
     /// The encoded primary key of a row; empty for a whole unit.
     pub row_key: Vec<u8>,
@@ -220,19 +220,7 @@ pub(super) fn keep_table(
     if step.is_filled_on_the_way_back(name) {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
-        entries.extend(empty.map(|unit| {
-            let value = ResidueValue {
-                row_key: Vec::new(),
-                digest: Vec::new(),
-                bytes: Vec::new(),
-            };
-            ResidueEntry {
-                unit,
-                table: name.clone(),
-                left_by: step.leg(),
-                value,
-            }
-        }));
+        entries.extend(empty.map(|unit| step.left(unit, name, ResidueValue::default())));
     }
     // Those that the other direction adds to the table once it has created it are among them.
     let held = frame.table(table);
@@ -288,12 +276,7 @@ fn keep(
                     digest: digests[row].clone(),
                     bytes,
                 };
-                entries.push(ResidueEntry {
-                    unit,
-                    table: name.to_owned(),
-                    left_by: step.leg(),
-                    value,
-                });
+                entries.push(step.left(unit, name, value));
             }
         }
     }

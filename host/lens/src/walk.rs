@@ -7,7 +7,7 @@ use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
 use super::digests::{RowDigest, unit_digests, unit_row_digests, unit_row_digests_for};
-use super::error::{ChangeError, LOSES_SAVED, LensError, NoCounterpart, SAVES_ANEW, StepError};
+use super::error::{ChangeError, LOSES_SAVED, LensError, SAVES_ANEW, StepError};
 use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
 use super::residue::{self, Residue, ResidueEntry, ResidueValue, RowIdentity};
@@ -191,10 +191,16 @@ impl Step {
                 frame.drop_column(table, column, before);
                 continue;
             }
-            let changed = frame.change(change);
-            changed.map_err(|fault| match fault {
-                ChangeError::NoCounterpart(missing) => {
-                    StepError::Units(self.without_counterpart(missing))
+            frame.change(change).map_err(|fault| match fault {
+                ChangeError::NoCounterpart { units, from, to } => {
+                    let fault = |unit| LensError::Counterpart {
+                        unit,
+                        version: self.version(),
+                        direction: self.direction,
+                        from: from.clone(),
+                        to: to.clone(),
+                    };
+                    StepError::Units(units.into_iter().map(fault).collect())
                 }
                 ChangeError::OverBudget(fault) => StepError::from(fault),
             })?;
@@ -272,22 +278,6 @@ impl Step {
         } else {
             Err(StepError::Units(faults))
         }
-    }
-
-    fn without_counterpart(
-        &self,
-        NoCounterpart { units, from, to }: NoCounterpart,
-    ) -> Vec<LensError> {
-        let version = self.version();
-        let direction = self.direction;
-        let fault = |unit| LensError::Counterpart {
-            unit,
-            version,
-            direction,
-            from: from.clone(),
-            to: to.clone(),
-        };
-        units.into_iter().map(fault).collect()
     }
 
     fn call(
@@ -429,12 +419,7 @@ impl Step {
                     digest: digests[unit].clone(),
                     bytes,
                 };
-                applied.residue.push(ResidueEntry {
-                    unit,
-                    table: String::new(),
-                    left_by: self.leg(),
-                    value,
-                });
+                applied.residue.push(self.left(unit, "", value));
             }
         }
         Ok(())
