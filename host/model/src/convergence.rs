@@ -188,53 +188,46 @@ pub fn decide(
         actions.push(SlotAction::RemoveEvacuating);
     }
     let status = IndexStatus::of(index, wanted);
-    let suspect = of_suspect(slot, status, wanted, input);
+    let suspect = of_suspect(slot, status, input);
     actions.extend(suspect);
     if suspect != Some(SlotAction::Promote) {
-        actions.extend(of_ordinary(slot, status, wanted, input));
+        actions.extend(of_ordinary(slot, status, input));
     }
     actions
 }
 
 /// Whether an instance is desired at an index.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum IndexStatus {
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum IndexStatus<'a> {
     Desired,
-    Surplus,
+    /// The desired LRP has fewer instances.
+    Surplus(&'a DesiredInstances),
     /// The process guid has no desired LRP.
     Orphan,
 }
 
-impl IndexStatus {
-    fn of(index: i32, wanted: Option<&DesiredInstances>) -> Self {
+impl<'a> IndexStatus<'a> {
+    fn of(index: i32, wanted: Option<&'a DesiredInstances>) -> Self {
         match wanted {
             None => Self::Orphan,
             Some(wanted) if index < wanted.instances => Self::Desired,
-            Some(_) => Self::Surplus,
+            Some(wanted) => Self::Surplus(wanted),
         }
     }
 }
 
 /// Whether an instance that is not desired may be removed, which depends on its domain.
-fn may_remove(
-    row: &ActualLrp,
-    status: IndexStatus,
-    wanted: Option<&DesiredInstances>,
-    input: &ConvergenceInput<'_>,
-) -> bool {
-    match (status, wanted) {
-        (IndexStatus::Desired, _) => false,
-        (IndexStatus::Surplus, Some(wanted)) => input.fresh.contains(&wanted.domain),
-        (IndexStatus::Orphan, _) | (IndexStatus::Surplus, None) => {
-            input.known.contains(&row.domain)
-        }
+fn may_remove(row: &ActualLrp, status: IndexStatus<'_>, input: &ConvergenceInput<'_>) -> bool {
+    match status {
+        IndexStatus::Desired => false,
+        IndexStatus::Surplus(wanted) => input.fresh.contains(&wanted.domain),
+        IndexStatus::Orphan => input.known.contains(&row.domain),
     }
 }
 
 fn of_suspect(
     slot: &Slot,
-    status: IndexStatus,
-    wanted: Option<&DesiredInstances>,
+    status: IndexStatus<'_>,
     input: &ConvergenceInput<'_>,
 ) -> Option<SlotAction> {
     let row = slot.suspect.as_ref()?;
@@ -244,8 +237,8 @@ fn of_suspect(
     let is_unwanted = match status {
         IndexStatus::Desired => false,
         // Once promoted, it is retired by its cell.
-        IndexStatus::Surplus => !is_present && may_remove(row, status, wanted, input),
-        IndexStatus::Orphan => may_remove(row, status, wanted, input),
+        IndexStatus::Surplus(_) => !is_present && may_remove(row, status, input),
+        IndexStatus::Orphan => may_remove(row, status, input),
     };
     if is_replaced || is_unwanted {
         return Some(SlotAction::RemoveSuspect);
@@ -255,14 +248,13 @@ fn of_suspect(
 
 fn of_ordinary(
     slot: &Slot,
-    status: IndexStatus,
-    wanted: Option<&DesiredInstances>,
+    status: IndexStatus<'_>,
     input: &ConvergenceInput<'_>,
 ) -> Option<SlotAction> {
     let Some(row) = &slot.ordinary else {
         return (status == IndexStatus::Desired).then_some(SlotAction::Create);
     };
-    if may_remove(row, status, wanted, input) {
+    if may_remove(row, status, input) {
         return Some(SlotAction::Retire);
     }
     if status == IndexStatus::Orphan {
