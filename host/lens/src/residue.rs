@@ -38,6 +38,15 @@ pub struct ResidueValue {
 }
 
 impl ResidueEntry {
+    pub(super) fn of(left_by: Leg, unit: usize, table: &str, value: ResidueValue) -> Self {
+        Self {
+            unit,
+            table: table.to_owned(),
+            left_by,
+            value,
+        }
+    }
+
     /// The memory that it takes.
     pub(super) fn bytes(&self) -> usize {
         let ResidueValue {
@@ -220,7 +229,8 @@ pub(super) fn keep_table(
     if step.is_filled_on_the_way_back(name) {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());
-        entries.extend(empty.map(|unit| step.left(unit, name, ResidueValue::default())));
+        let saved = |unit| ResidueEntry::of(step.leg(), unit, name, ResidueValue::default());
+        entries.extend(empty.map(saved));
     }
     // Those that the other direction adds to the table once it has created it are among them.
     let held = frame.table(table);
@@ -276,7 +286,7 @@ fn keep(
                     digest: digests[row].clone(),
                     bytes,
                 };
-                entries.push(step.left(unit, name, value));
+                entries.push(ResidueEntry::of(step.leg(), unit, name, value));
             }
         }
     }

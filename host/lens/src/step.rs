@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use super::bisect;
 use super::error::{FailedStep, LensError};
-use super::residue::{ResidueEntry, ResidueValue};
 use super::transform::Transform;
 use crate::layout::history::Leg;
 use crate::layout::history::name_before;
@@ -350,16 +349,6 @@ impl Step {
             before.is_none_or(|before| before.find_column(&column.name).is_none())
         };
         self.target.tables[table].columns.iter().filter(is_new)
-    }
-
-    /// Residue of a unit that the step leaves at a place.
-    pub(super) fn left(&self, unit: usize, table: &str, value: ResidueValue) -> ResidueEntry {
-        ResidueEntry {
-            unit,
-            table: table.to_owned(),
-            left_by: self.leg(),
-            value,
-        }
     }
 
     /// The error of so many units, from one on, to which the step cannot be applied.

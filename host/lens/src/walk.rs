@@ -419,7 +419,8 @@ impl Step {
                     digest: digests[unit].clone(),
                     bytes,
                 };
-                applied.residue.push(self.left(unit, "", value));
+                let entry = ResidueEntry::of(self.leg(), unit, "", value);
+                applied.residue.push(entry);
             }
         }
         Ok(())
