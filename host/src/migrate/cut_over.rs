@@ -22,7 +22,7 @@ use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
     Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
-    prepare, quarantine, residue, runs, statements, unindexable,
+    quarantine, residue, runs, statements, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -435,8 +435,7 @@ async fn created(
     plan: &TablePlan,
 ) -> Result<Vec<String>, MigrateError> {
     let name = &plan.table.name;
-    let options = prepare::options(tx, &work.lens, plan, name).await;
-    let options = options.about(name)?;
+    let options = plan.options(tx, &work.lens, name).await.about(name)?;
     Ok(statements::table_and_indexes(work.dialect, plan, &options))
 }
 

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced, side_table};
-use super::{Context, HistoryPair, MigrateError, Work, found, prepare, state, statements};
+use super::{Context, HistoryPair, MigrateError, Work, found, state, statements};
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -78,7 +78,7 @@ impl Target<'_> {
     ) -> Result<TableOptions, SqlError> {
         match self {
             Self::Elsewhere(dialect) => Ok(TableOptions::new(*dialect)),
-            Self::Here(tx, _) => prepare::options(tx, lens, plan, staged).await,
+            Self::Here(tx, _) => plan.options(tx, lens, staged).await,
         }
     }
 

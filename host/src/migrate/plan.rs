@@ -1,10 +1,11 @@
 //! The plan of a migration for each table: nothing, a change in place, or a copy. A pure function
-//! of the lens; the steps that follow execute it.
+//! of the lens; the steps that follow execute it. Only the options of a table that is created are
+//! those that the database has.
 
 use std::collections::BTreeSet;
 
-use bbs_database::schema::{self, ColumnChange, ColumnOrigin, Replacement};
-use bbs_database::{Dialect, ServerKind, SqlError, signed};
+use bbs_database::schema::{self, ColumnChange, ColumnOrigin, Replacement, TableOptions};
+use bbs_database::{Dialect, ServerKind, SqlError, Transaction, signed};
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::{Leg, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
@@ -168,7 +169,7 @@ impl TablePlan {
     }
 
     /// The table that this one replaces, under the same name or another.
-    pub(super) fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
+    fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
         let is_gone = |name: &&String| !lens.target.tables.contains_key(*name);
         let renamed = || {
             self.sources
@@ -195,7 +196,7 @@ impl TablePlan {
     }
 
     /// The tables of the source beside which it is created, those that its rows come from first.
-    pub(super) fn beside<'a>(&'a self, lens: &'a Lens) -> Vec<&'a str> {
+    fn beside<'a>(&'a self, lens: &'a Lens) -> Vec<&'a str> {
         self.sources
             .iter()
             .chain(lens.source.tables.keys())
@@ -206,7 +207,7 @@ impl TablePlan {
     /// The columns whose collations its columns of text get: those that their values come from. A
     /// key is compared with the columns of its name in any table, and other computed values with
     /// that in the tables that its rows come from.
-    pub(super) fn origins<'a>(&'a self, lens: &'a Lens) -> Vec<ColumnOrigin<'a>> {
+    fn origins<'a>(&'a self, lens: &'a Lens) -> Vec<ColumnOrigin<'a>> {
         let namesake = |name: &'a str| {
             let is_key = bbs_units::key_columns(&self.table)
                 .iter()
@@ -237,6 +238,21 @@ impl TablePlan {
             })
         });
         origins.collect()
+    }
+
+    /// The options of its table, which is created under a name: those of the table that it
+    /// replaces, if it is copied, or of one that its rows come from or beside which it is created.
+    pub(super) async fn options(
+        &self,
+        tx: &mut Transaction,
+        lens: &Lens,
+        name: &str,
+    ) -> Result<TableOptions, SqlError> {
+        let origins = self.origins(lens);
+        match self.replaces(lens).filter(|_| self.is_copied()) {
+            Some(replaced) => schema::options(tx, replaced, name, &origins).await,
+            None => schema::options_beside(tx, &self.beside(lens), &origins).await,
+        }
     }
 
     /// The names that no other table with rows may have while the table is made: that of the copy,

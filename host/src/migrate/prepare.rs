@@ -3,9 +3,7 @@
 
 use std::sync::Arc;
 
-use bbs_database::schema::{self, TableOptions};
-use bbs_database::{SqlError, StatementResult, Transaction};
-use bbs_lens::Lens;
+use bbs_database::{StatementResult, Transaction, schema};
 use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
@@ -107,9 +105,8 @@ pub(super) async fn prepare(
         }
         if plan.is_copied() {
             let staged = plan.staged(job.to);
-            let options = options(&mut reader, &job.lens, plan, &staged)
-                .await
-                .about("the options of a table")?;
+            let options = plan.options(&mut reader, &job.lens, &staged).await;
+            let options = options.about("the options of a table")?;
             let indexes = indexes_of_empty(fence, plan);
             statements.extend(super::statements::copy(
                 dialect, plan, &staged, &options, indexes,
@@ -147,21 +144,6 @@ fn indexes_of_empty<'a>(fence: &Fence, plan: &'a TablePlan) -> &'a [Index] {
         &plan.table.indexes
     } else {
         &[]
-    }
-}
-
-/// The options of a table that is created under a name: those of the table that it replaces, if it
-/// is a copy, or of one that it is filled from or created beside.
-pub(super) async fn options(
-    tx: &mut Transaction,
-    lens: &Lens,
-    plan: &TablePlan,
-    name: &str,
-) -> Result<TableOptions, SqlError> {
-    let origins = plan.origins(lens);
-    match plan.replaces(lens).filter(|_| plan.is_copied()) {
-        Some(replaced) => schema::options(tx, replaced, name, &origins).await,
-        None => schema::options_beside(tx, &plan.beside(lens), &origins).await,
     }
 }
 
