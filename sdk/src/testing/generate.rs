@@ -22,9 +22,7 @@ const HUGE_BYTES: usize = 70_000;
 const KEY_CHARACTERS: u32 = 32;
 /// The number of attempts at a partition key that no unit has yet.
 const KEY_ATTEMPTS: usize = 20;
-const LETTERS: [&str; 12] = [
-    "a", "Z", "0", "-", " ", "\"", "<", "&", "é", "ß", "界", "🚀",
-];
+const LETTERS: [char; 12] = ['a', 'Z', '0', '-', ' ', '"', '<', '&', 'é', 'ß', '界', '🚀'];
 
 impl Generator {
     /// A generator with this seed.
@@ -66,14 +64,7 @@ impl Generator {
             1 => characters,
             _ => self.below(characters.min(24) + 1),
         };
-        (0..length)
-            .map(|_| {
-                LETTERS[self.below(LETTERS.len())]
-                    .chars()
-                    .next()
-                    .unwrap_or('a')
-            })
-            .collect()
+        (0..length).map(|_| self.pick(&LETTERS)).collect()
     }
 
     /// A protobuf message with unknown fields: any field numbers, every wire type, nesting.
