@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::layout::schema::{Sealing, Table};
 use bbs_lens::{Arguments, ComposeError, Residue};
 use bbs_units::{Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey, WantedColumns};
 use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
@@ -78,13 +78,9 @@ pub struct Example {
 
 impl Checked {
     pub fn lost(&self) -> u64 {
-        let unreadable: u64 = self.unreadable.iter().map(|trouble| trouble.units).sum();
-        unreadable
-            + self
-                .migrations
-                .iter()
-                .map(|migration| migration.lost)
-                .sum::<u64>()
+        let unreadable = self.unreadable.iter().map(|trouble| trouble.units);
+        let lost = self.migrations.iter().map(|migration| migration.lost);
+        unreadable.chain(lost).sum()
     }
 }
 
@@ -195,29 +191,19 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
 }
 
 fn unopened(work: &Work) -> BTreeMap<String, Vec<String>> {
-    let of_table = |table: &Table| {
-        let opened = work.lens.needed.get(&table.name);
-        let is_closed = |column: &&Column| {
-            column.sealing != Sealing::Plain
+    let mut unopened: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, table) in &work.lens.source.tables {
+        let opened = work.lens.needed.get(name);
+        for column in &table.columns {
+            if column.sealing != Sealing::Plain
                 && !opened.is_some_and(|opened| opened.contains(&column.name))
-        };
-        (
-            table.name.clone(),
-            table
-                .columns
-                .iter()
-                .filter(is_closed)
-                .map(|column| column.name.clone())
-                .collect::<Vec<_>>(),
-        )
-    };
-    work.lens
-        .source
-        .tables
-        .values()
-        .map(of_table)
-        .filter(|(_, columns)| !columns.is_empty())
-        .collect()
+            {
+                let columns = unopened.entry(name.clone()).or_default();
+                columns.push(column.name.clone());
+            }
+        }
+    }
+    unopened
 }
 
 /// Units with all their rows.

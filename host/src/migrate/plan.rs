@@ -384,9 +384,7 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
     if !additive || (server.is_in_cluster && takes_time) {
         return Strategy::Copy;
     }
-    let same_indexes = source.indexes.iter().collect::<Vec<_>>()
-        == composed.table.indexes.iter().collect::<Vec<_>>();
-    if added.count() == 0 && !widened && same_indexes {
+    if added.count() == 0 && !widened && source.indexes == composed.table.indexes {
         Strategy::Untouched
     } else {
         Strategy::InPlace
@@ -396,26 +394,17 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
 /// Whether rows can be matched by those columns of their primary key that come unread from their
 /// only source table. A key column with the same value in every row does not matter.
 fn keyed_by_source(composed: &Composed) -> bool {
-    let provenance = |key: &String| {
-        composed
-            .columns
-            .iter()
-            .find(|(column, _)| column.name == *key)
-            .map(|(_, from)| from)
-    };
-    let keys: Vec<_> = composed
-        .table
-        .primary_key
+    let is_key = |column: &Column| composed.table.primary_key.contains(&column.name);
+    let mut keys = composed
+        .columns
         .iter()
-        .filter_map(provenance)
-        .collect();
+        .filter(|(column, _)| is_key(column))
+        .map(|(_, from)| from);
     composed.sources.len() == 1
         && keys
-            .iter()
+            .clone()
             .any(|from| matches!(from, Provenance::Raw { .. }))
-        && keys
-            .iter()
-            .all(|from| !matches!(from, Provenance::Computed))
+        && keys.all(|from| !matches!(from, Provenance::Computed))
 }
 
 /// The record version of a copied row, if a row function ran over it, or is undone: then that is

@@ -223,23 +223,22 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     let Some(row) = tx.fetch_optional(select).await.about(TABLE)? else {
         return Ok(None);
     };
+    let phase = row.owned_text(5).about(TABLE)?;
+    let phase = Phase::ALL
+        .into_iter()
+        .find(|known| known.name() == phase)
+        .ok_or(MigrateError::UnknownPhase { phase })?;
     let read = || -> Result<_, SqlError> {
-        let underway = Underway {
+        Ok(Underway {
             from: row.unsigned(0)?,
             to: row.unsigned(1)?,
             going_down: row.flag(2)?.unwrap_or_default(),
             fingerprint: row.owned_text(3)?,
             token: row.integer_or_zero(4)?,
-            phase: Phase::Begun,
-        };
-        Ok((underway, row.owned_text(5)?))
+            phase,
+        })
     };
-    let (underway, phase) = read().about(TABLE)?;
-    let phase = Phase::ALL
-        .into_iter()
-        .find(|known| known.name() == phase)
-        .ok_or(MigrateError::UnknownPhase { phase })?;
-    Ok(Some(Underway { phase, ..underway }))
+    Ok(Some(read().about(TABLE)?))
 }
 
 /// Locks the record of the unfinished migration: waits for transactions that have written it.
