@@ -19,6 +19,7 @@ use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 use sea_query::{
     Alias, ColumnDef, Expr, Index as IndexQuery, IndexCreateStatement, MysqlQueryBuilder,
     PostgresQueryBuilder, SchemaStatementBuilder, SqliteQueryBuilder, Table as TableQuery,
+    TableAlterStatement,
 };
 
 use super::{Dialect, ServerKind, SqlError, Transaction, sql};
@@ -308,14 +309,59 @@ pub fn drop_column(dialect: Dialect, table: &str, column: &str) -> String {
     written(dialect, alteration(table).drop_column(Alias::new(column)))
 }
 
-fn alteration(table: &str) -> sea_query::TableAlterStatement {
+/// `ALTER TABLE … DROP COLUMN` for each of these columns, in one statement on MariaDB and MySQL.
+pub fn drop_columns<'a>(
+    dialect: Dialect,
+    table: &str,
+    columns: impl IntoIterator<Item = &'a Column>,
+) -> Vec<String> {
+    alterations(dialect, table, columns, |query, column| {
+        query.drop_column(Alias::new(&column.name));
+    })
+}
+
+fn alteration(table: &str) -> TableAlterStatement {
     TableQuery::alter().table(Alias::new(table)).to_owned()
+}
+
+/// The statements of changes of the same kind. On MariaDB and MySQL one makes all of them: there
+/// each may rewrite the table, or takes one of the few versions that its rows may have.
+fn alterations<'a>(
+    dialect: Dialect,
+    table: &str,
+    columns: impl IntoIterator<Item = &'a Column>,
+    change: impl Fn(&mut TableAlterStatement, &Column),
+) -> Vec<String> {
+    let columns: Vec<_> = columns.into_iter().collect();
+    let of_statement = match dialect {
+        Dialect::Mysql => columns.len().max(1),
+        Dialect::Sqlite | Dialect::Postgres => 1,
+    };
+    let statements = columns.chunks(of_statement).map(|columns| {
+        let mut query = alteration(table);
+        for column in columns {
+            change(&mut query, column);
+        }
+        written(dialect, &query)
+    });
+    statements.collect()
 }
 
 /// `ALTER TABLE … ADD COLUMN`.
 pub fn add_column(dialect: Dialect, table: &str, column: &Column) -> String {
     let definition = definition(dialect, column);
     written(dialect, alteration(table).add_column(definition))
+}
+
+/// `ALTER TABLE … ADD COLUMN` for each of these columns, in one statement on MariaDB and MySQL.
+pub fn add_columns<'a>(
+    dialect: Dialect,
+    table: &str,
+    columns: impl IntoIterator<Item = &'a Column>,
+) -> Vec<String> {
+    alterations(dialect, table, columns, |query, column| {
+        query.add_column(definition(dialect, column));
+    })
 }
 
 /// Whether the server rewrites a table to add these columns, while its rows cannot be changed:
@@ -365,6 +411,22 @@ pub fn holds_all_rows(dialect: Dialect, table: &Table, index: &Index) -> bool {
 /// `CREATE INDEX`, not unique.
 pub fn create_index(dialect: Dialect, table: &str, index: &Index) -> String {
     written(dialect, &index_on(table, index))
+}
+
+/// The statements that create indexes of a table, none of them unique: one for each, or on MariaDB
+/// and MySQL one for all, for which these read the rows once.
+pub fn create_indexes<'a>(
+    dialect: Dialect,
+    table: &str,
+    indexes: impl IntoIterator<Item = &'a Index>,
+) -> Vec<String> {
+    let indexes = indexes.into_iter();
+    match dialect {
+        Dialect::Mysql => mysql::add_indexes(table, indexes).into_iter().collect(),
+        Dialect::Sqlite | Dialect::Postgres => indexes
+            .map(|index| create_index(dialect, table, index))
+            .collect(),
+    }
 }
 
 /// `CREATE INDEX IF NOT EXISTS` on SQLite.

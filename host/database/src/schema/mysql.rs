@@ -2,7 +2,7 @@
 //! Index names are local to their table, and every DDL statement implicitly commits the transaction
 //! that it runs in.
 
-use bbs_lens::layout::schema::ColumnType;
+use bbs_lens::layout::schema::{ColumnType, Index};
 
 use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index, quoted};
 use crate::{SqlError, Transaction, sql};
@@ -60,6 +60,25 @@ pub(super) fn widens(from: ColumnType, to: ColumnType) -> bool {
 /// The statement of a change that the server refuses if it takes time for each row.
 pub fn at_once(alter_table: &str) -> String {
     format!("{alter_table}, ALGORITHM=INSTANT")
+}
+
+/// One statement that adds indexes, for which InnoDB reads the rows once; `None` without an index.
+pub(super) fn add_indexes<'a>(
+    table: &str,
+    indexes: impl Iterator<Item = &'a Index>,
+) -> Option<String> {
+    let additions: Vec<_> = indexes
+        .map(|index| {
+            let columns: Vec<_> = index.columns.iter().map(|name| identifier(name)).collect();
+            format!(
+                "ADD INDEX {} ({})",
+                identifier(&index.name),
+                columns.join(", ")
+            )
+        })
+        .collect();
+    (!additions.is_empty())
+        .then(|| format!("ALTER TABLE {} {}", identifier(table), additions.join(", ")))
 }
 
 /// Renames all tables in one statement, which is atomic.

@@ -6,7 +6,7 @@
 use bbs_lens::layout::schema::{Index, Sealing, Table};
 
 use super::postgres::identifier;
-use super::{create_index, create_missing_index, drop_index, quoted, rename_table};
+use super::{create_index, create_indexes, create_missing_index, drop_index, quoted, rename_table};
 use crate::Dialect;
 
 /// PostgreSQL silently truncates longer names.
@@ -21,13 +21,16 @@ pub fn index_ahead(
     staged: &str,
     missing: &[Index],
 ) -> Vec<String> {
-    let created = missing.iter().map(|index| match dialect {
-        Dialect::Mysql => create_index(dialect, staged, index),
+    match dialect {
+        Dialect::Mysql => create_indexes(dialect, staged, missing),
         Dialect::Sqlite | Dialect::Postgres => {
-            create_index(dialect, staged, &waiting_index(index, table, staged))
+            let waiting: Vec<_> = missing
+                .iter()
+                .map(|index| waiting_index(index, table, staged))
+                .collect();
+            create_indexes(dialect, staged, &waiting)
         }
-    });
-    created.collect()
+    }
 }
 
 /// An index under its temporary name.
@@ -239,9 +242,20 @@ mod tests {
     }
 
     #[test]
-    fn mysql_creates_indexes_ahead_under_their_names() {
-        let ahead = index_ahead(Dialect::Mysql, &apps(), "apps__2", &apps().indexes);
-        assert_eq!(ahead, ["CREATE INDEX `apps_idx` ON `apps__2` (`domain`)"]);
+    fn mysql_creates_all_indexes_ahead_in_one_statement_under_their_names() {
+        let apps = apps().index("apps_zone_idx", ["zone", "domain"]);
+        let ahead = |missing: &[Index]| index_ahead(Dialect::Mysql, &apps, "apps__2", missing);
+        assert_eq!(
+            ahead(&apps.indexes),
+            ["ALTER TABLE `apps__2` ADD INDEX `apps_idx` (`domain`), \
+                 ADD INDEX `apps_zone_idx` (`zone`, `domain`)"]
+        );
+        assert_eq!(
+            ahead(&apps.indexes[1..]),
+            ["ALTER TABLE `apps__2` ADD INDEX `apps_zone_idx` (`zone`, `domain`)"],
+            "an earlier start has created the other one"
+        );
+        assert_eq!(ahead(&[]), [""; 0]);
     }
 
     #[test]

@@ -187,6 +187,37 @@ fn create_table_uses_the_syntax_of_each_server() {
 }
 
 #[test]
+fn columns_are_added_and_dropped_in_one_statement_on_mysql() {
+    let columns = [
+        Column::integer("place").default(0),
+        Column::varchar("zone", 255).nullable(),
+    ];
+    assert_eq!(
+        add_columns(Dialect::Mysql, "apps", &columns),
+        [
+            "ALTER TABLE `apps` ADD COLUMN `place` INT NOT NULL DEFAULT 0, \
+             ADD COLUMN `zone` VARCHAR(255)"
+        ]
+    );
+    assert_eq!(
+        drop_columns(Dialect::Mysql, "apps", &columns),
+        ["ALTER TABLE `apps` DROP COLUMN `place`, DROP COLUMN `zone`"]
+    );
+    for dialect in [Dialect::Sqlite, Dialect::Postgres] {
+        assert_eq!(
+            drop_columns(dialect, "apps", &columns),
+            [
+                r#"ALTER TABLE "apps" DROP COLUMN "place""#,
+                r#"ALTER TABLE "apps" DROP COLUMN "zone""#,
+            ]
+        );
+    }
+    for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+        assert_eq!(add_columns(dialect, "apps", &[]), [""; 0]);
+    }
+}
+
+#[test]
 fn drop_index_uses_the_syntax_of_each_dialect() {
     assert_eq!(
         drop_index(Dialect::Mysql, "apps", "apps_idx"),
