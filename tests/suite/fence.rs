@@ -7,9 +7,11 @@ use bbs::testing::lock::fence::{Fence, FenceError};
 
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
+use crate::harness::on_each::on_each_mysql;
 
 /// Longer than a statement that is delayed on a busy machine.
 const IDLE_LIMIT: Duration = Duration::from_secs(4);
+const STATEMENT_LIMIT: Duration = Duration::from_secs(4);
 
 on_each_server!(raising_the_fence_waits_for_open_transactions);
 async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
@@ -158,6 +160,28 @@ async fn schema_change_waits_shortly_for_a_lock_and_rejects_stale_masters(kind: 
     new.change_schema(&["ALTER TABLE t ADD COLUMN c INT".to_owned()])
         .await
         .expect("the stale master did not add the column");
+}
+
+on_each_mysql!(statement_that_builds_several_indexes_runs_longer_than_another);
+/// Method: statements that sleep stand for those that build indexes. On MySQL the host ends one
+/// that runs too long, 1 s after its limit.
+async fn statement_that_builds_several_indexes_runs_longer_than_another(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let limited = test
+        .open_limited(|limits| limits.statement_timeout = STATEMENT_LIMIT)
+        .await;
+    execute(&limited, "CREATE TABLE t (a INT PRIMARY KEY, b INT)").await;
+    execute(&limited, "INSERT INTO t (a, b) VALUES (1, 0), (2, 0)").await;
+    let fence = Fence::raise(&limited).await.unwrap();
+    let time_s = (STATEMENT_LIMIT * 2).as_secs();
+    let slow = |row: u32| vec![format!("UPDATE t SET b = SLEEP({time_s}) WHERE a = {row}")];
+    fence
+        .build_indexes(&slow(1), 100)
+        .await
+        .expect("it may take as long as 100 statements");
+    let ended = fence.change_schema(&slow(2)).await;
+    let ended = ended.expect_err("the limit of other statements has not changed");
+    assert!(!ended.is_transient(), "{ended}");
 }
 
 on_each_server!(removed_or_rewritten_fence_rejects_transactions);

@@ -159,6 +159,16 @@ impl Driver for MysqlDriver {
     }
 }
 
+impl MysqlDriver {
+    /// The setting of a session each of whose statements may run for `times` its limit. MySQL has
+    /// no limit for statements that write.
+    pub(super) fn extended_limit(&self, times: u32) -> Option<String> {
+        let limit = self.limits.statement_timeout.saturating_mul(times);
+        self.is_mariadb
+            .then(|| format!("SET SESSION max_statement_time = {}", limit.as_secs_f64()))
+    }
+}
+
 impl Properties {
     fn kind(&self) -> ServerKind {
         let Self {

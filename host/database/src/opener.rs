@@ -280,6 +280,10 @@ impl<D: Driver> Opener<D> {
         self.open.wait().await;
     }
 
+    pub(super) fn driver(&self) -> &D {
+        &self.driver
+    }
+
     pub(super) fn statements(&self) -> &Statements {
         self.driver.statements()
     }

@@ -106,6 +106,25 @@ impl<D: Driver> ServerSession<D> {
         self.run(&statement.into()).await
     }
 
+    pub(super) fn driver(&self) -> &D {
+        self.pool.manager().driver()
+    }
+
+    /// Lets each statement run for `times` its limit until the transaction ends. `setting` does so
+    /// at the server, if that has a limit.
+    pub(super) async fn extend_limit(
+        &mut self,
+        times: u32,
+        setting: Option<String>,
+    ) -> Result<(), SqlError> {
+        self.limit = self.limit.saturating_mul(times);
+        let Some(setting) = setting else {
+            return Ok(());
+        };
+        self.is_altered = true;
+        self.run(&setting.into()).await
+    }
+
     /// Longest run time of one statement.
     pub(super) fn limit(&self) -> Duration {
         self.limit

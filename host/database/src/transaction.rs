@@ -187,6 +187,21 @@ impl Transaction {
         }
     }
 
+    /// Lets each statement run for `times` its limit until the transaction ends. Only MariaDB and
+    /// MySQL have statements that do the work of several.
+    ///
+    /// # Errors
+    /// If the connection is lost.
+    pub async fn extend_limit(&mut self, times: u32) -> Result<(), SqlError> {
+        match &mut self.inner {
+            Inner::Mysql(session) => {
+                let setting = session.driver().extended_limit(times);
+                session.extend_limit(times, setting).await
+            }
+            Inner::Postgres(_) | Inner::Sqlite(_) | Inner::Grouped(_) => Ok(()),
+        }
+    }
+
     /// Runs a statement and returns the number of affected rows. Without values the text is sent
     /// unprepared, since not every kind of statement can be prepared.
     ///

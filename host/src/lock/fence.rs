@@ -308,9 +308,23 @@ impl Fence {
     /// `Lost` if another host has raised the fence; `Schema` names the statement that failed, and
     /// is transient if it got no lock.
     pub async fn change_schema(&self, statements: &[String]) -> Result<(), FenceError> {
+        self.build_indexes(statements, 1).await
+    }
+
+    /// Changes the schema by statements that build this number of indexes. On MariaDB and MySQL,
+    /// where one statement builds all of them, it may run for as many times the limit of a
+    /// statement.
+    ///
+    /// # Errors
+    /// As of [`Self::change_schema`].
+    pub async fn build_indexes(
+        &self,
+        statements: &[String],
+        indexes: usize,
+    ) -> Result<(), FenceError> {
         if self.0.database.dialect() == Dialect::Mysql {
             for statement in statements {
-                self.change_apart(statement).await?;
+                self.change_apart(statement, indexes).await?;
             }
             return Ok(());
         }
@@ -336,12 +350,16 @@ impl Fence {
     /// while another runs the statement. The worker's transaction begins first: if this host
     /// freezes, the server ends that one first, and a statement sent after the fence was raised
     /// finds no connection.
-    async fn change_apart(&self, statement: &str) -> Result<(), FenceError> {
+    async fn change_apart(&self, statement: &str, indexes: usize) -> Result<(), FenceError> {
         let mut worker = self.0.database.write().await?;
         worker
             .limit_waits(LONGEST_WAIT)
             .await
             .map_err(FenceError::Read)?;
+        if indexes > 1 {
+            let times = u32::try_from(indexes).unwrap_or(u32::MAX);
+            worker.extend_limit(times).await.map_err(FenceError::Read)?;
+        }
         let mut keeper = self.begin().await?;
         let work = worker.execute(sql(statement.to_owned()));
         tokio::pin!(work);
