@@ -13,11 +13,11 @@ use std::time::Duration;
 use backon::BackoffBuilder;
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction, sql};
-use bbs_lens::layout::schema::Layout;
+use bbs_lens::layout::schema::{Index, Layout};
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
-use super::lock_waits::{change_schema, patiently};
+use super::lock_waits::patiently;
 use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
@@ -37,51 +37,65 @@ pub(super) async fn build_indexes(
         .copied_plans()
         .filter(|plan| !plan.table.indexes.is_empty())
     {
-        let staged = plan.staged(job.to);
         context
             .progress
             .enter("index", plan.table.name.clone(), None);
-        let mut reader = context.database.read().await?;
-        let found = schema::read_back(&mut reader, &staged).await?;
-        let dialect = reader.dialect();
-        drop(reader);
-        let there = |name: &str| {
-            let waiting = schema::waiting(name, &plan.table, &staged);
-            let mut names = found
-                .iter()
-                .flat_map(|found| &found.indexes)
-                .map(|index| &index.name);
-            names.any(|found| *found == name || *found == waiting)
-        };
-        let missing: Vec<_> = plan
-            .table
-            .indexes
-            .iter()
-            .filter(|index| !there(&index.name))
-            .cloned()
-            .collect();
-        for statement in schema::index_ahead(dialect, &plan.table, &staged, &missing) {
-            let statement = [statement];
-            let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
-            while let Err(fault) = change_schema(context, fence, &statement).await {
-                if unindexable::leave_out(context, fence, job, plan, &fault).await? > 0 {
-                    continue;
-                }
-                // PostgreSQL indexes a row that is gone as long as a transaction of any client may
-                // see it.
-                let Some(pause) = pauses
-                    .next()
-                    .filter(|_| unindexable::is_of_rows(context, &fault))
-                else {
-                    return Err(fault);
-                };
-                let _waiting = context.progress.wait(Wait::Lock);
-                tokio::time::sleep(pause).await;
+        let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
+        while let Err(fault) = build_missing_indexes(context, fence, job, plan).await {
+            if unindexable::leave_out(context, fence, job, plan, &fault).await? > 0 {
+                continue;
             }
+            // PostgreSQL indexes a row that is gone as long as a transaction of any client may see
+            // it.
+            let Some(pause) = pauses
+                .next()
+                .filter(|_| unindexable::is_of_rows(context, &fault))
+            else {
+                return Err(fault);
+            };
+            let _waiting = context.progress.wait(Wait::Lock);
+            tokio::time::sleep(pause).await;
         }
     }
     fault::point(fault::AFTER_INDEXES);
     Ok(())
+}
+
+/// Builds the indexes that a copy does not have. Each attempt lists them: the lock that the one
+/// before did not get may be that of an earlier host's statement, which runs to its end.
+async fn build_missing_indexes(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+    plan: &TablePlan,
+) -> Result<(), MigrateError> {
+    let staged = plan.staged(job.to);
+    patiently(context, || async {
+        let missing = missing_indexes(context, plan, &staged).await?;
+        for statement in schema::index_ahead(job.dialect, &plan.table, &staged, &missing) {
+            fence.build_indexes(&[statement], missing.len()).await?;
+        }
+        Ok(())
+    })
+    .await
+}
+
+/// The indexes that a copy does not have, under their own names or temporary ones.
+async fn missing_indexes(
+    context: &Context,
+    plan: &TablePlan,
+    staged: &str,
+) -> Result<Vec<Index>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = schema::read_back(&mut reader, staged).await?;
+    let mut missing = plan.table.indexes.clone();
+    if let Some(found) = found {
+        missing.retain(|index| {
+            let waiting = schema::waiting(&index.name, &plan.table, staged);
+            !found.has_index(&index.name) && !found.has_index(&waiting)
+        });
+    }
+    Ok(missing)
 }
 
 /// Makes the target real. Transient if another client holds a lock; then nothing has changed.
@@ -181,28 +195,46 @@ pub(super) async fn change_ahead(
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
     }
-    for plan in &job.plans {
+    for plan in changed_ahead(&job.plans) {
         let name = &plan.table.name;
-        let mut reader = context.database.read().await?;
-        let found = schema::read_back(&mut reader, name).await?;
-        let statements = match plan.strategy {
-            Strategy::Untouched | Strategy::Copy => continue,
-            Strategy::InPlace => found
-                .map(|found| statements::in_place(job.server, &job.lens, plan, &found))
-                .unwrap_or_default(),
-            Strategy::Create => match found {
-                Some(found) => statements::missing_indexes(job.dialect, plan, &found),
-                None => created(&mut reader, job, plan).await?,
-            },
-        };
-        drop(reader);
-        change_schema(context, fence, &statements)
+        let (_, new_indexes, _) = plan.additions(job.lens.source.tables.get(name));
+        // Each attempt reads what is there: the one before may have made some of the changes.
+        let changed = patiently(context, || async {
+            let statements = additive_changes(context, job, plan).await?;
+            Ok(fence.build_indexes(&statements, new_indexes.len()).await?)
+        });
+        changed
             .await
             .map_err(|fault| fault.of_change_in_place(name))?;
         check(context, plan).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
     Ok(())
+}
+
+/// The plans of the tables that [`change_ahead`] changes.
+fn changed_ahead(plans: &[TablePlan]) -> impl Iterator<Item = &TablePlan> {
+    plans
+        .iter()
+        .filter(|plan| matches!(plan.strategy, Strategy::InPlace | Strategy::Create))
+}
+
+/// The statements of the additive changes of a table that are not made yet.
+async fn additive_changes(
+    context: &Context,
+    job: &Job,
+    plan: &TablePlan,
+) -> Result<Vec<String>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = schema::read_back(&mut reader, &plan.table.name).await?;
+    Ok(match (&plan.strategy, found) {
+        (Strategy::InPlace, Some(found)) => {
+            statements::in_place(job.server, &job.lens, plan, &found)
+        }
+        (Strategy::Create, Some(found)) => statements::missing_indexes(job.dialect, plan, &found),
+        (Strategy::Create, None) => created(&mut reader, job, plan).await?,
+        (Strategy::InPlace, None) | (Strategy::Untouched | Strategy::Copy, _) => Vec::new(),
+    })
 }
 
 /// Undoes what [`change_ahead`] did for a migration that is given up. A type that became wider
@@ -215,24 +247,35 @@ pub(super) async fn undo_ahead(
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
     }
-    for plan in &work.plans {
-        let name = &plan.table.name;
-        let mut reader = context.database.read().await?;
-        let Some(found) = schema::read_back(&mut reader, name).await? else {
-            continue;
-        };
-        let statements = match plan.strategy {
-            Strategy::Untouched | Strategy::Copy => continue,
-            Strategy::InPlace => out_of_place(work, plan, &found),
-            Strategy::Create if state::count(&mut reader, name).await? == 0 => {
-                vec![schema::drop_table(work.dialect, name)]
-            }
-            Strategy::Create => continue,
-        };
-        drop(reader);
-        change_schema(context, fence, &statements).await?;
+    for plan in changed_ahead(&work.plans) {
+        let (_, _, old_indexes) = plan.additions(work.lens.source.tables.get(&plan.table.name));
+        patiently(context, || async {
+            let statements = inverse_changes(context, work, plan).await?;
+            Ok(fence.build_indexes(&statements, old_indexes.len()).await?)
+        })
+        .await?;
     }
     Ok(())
+}
+
+/// The statements that undo the additive changes of a table, as far as these are made.
+async fn inverse_changes(
+    context: &Context,
+    work: &Work,
+    plan: &TablePlan,
+) -> Result<Vec<String>, MigrateError> {
+    let name = &plan.table.name;
+    let mut reader = context.database.read().await?;
+    let Some(found) = schema::read_back(&mut reader, name).await? else {
+        return Ok(Vec::new());
+    };
+    Ok(match plan.strategy {
+        Strategy::InPlace => out_of_place(work, plan, &found),
+        Strategy::Create if state::count(&mut reader, name).await? == 0 => {
+            vec![schema::drop_table(work.dialect, name)]
+        }
+        Strategy::Create | Strategy::Untouched | Strategy::Copy => Vec::new(),
+    })
 }
 
 /// The inverse of [`statements::in_place`], as far as its changes are there.
@@ -245,8 +288,8 @@ fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<Str
         .filter(|column| found.has_column(&column.name));
     let old = old.iter().filter(|index| !found.has_index(&index.name));
     new.map(|index| schema::drop_index(work.dialect, name, &index.name))
-        .chain(columns.map(|column| schema::drop_column(work.dialect, name, &column.name)))
-        .chain(old.map(|index| schema::create_index(work.dialect, name, index)))
+        .chain(schema::drop_columns(work.dialect, name, columns))
+        .chain(schema::create_indexes(work.dialect, name, old))
         .collect()
 }
 

@@ -142,10 +142,11 @@ pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<()
                 &table.name,
                 &options,
             ));
-            let indexes = table.indexes.iter();
-            statements.extend(
-                indexes.map(|index| schema::create_index(reader.dialect(), &table.name, index)),
-            );
+            statements.extend(schema::create_indexes(
+                reader.dialect(),
+                &table.name,
+                &table.indexes,
+            ));
         }
     }
     drop(reader);

@@ -33,7 +33,7 @@ pub(super) fn table_and_indexes(
 ) -> Vec<String> {
     let name = &plan.table.name;
     let mut statements = schema::create_table_like(dialect, &plan.table, name, options);
-    statements.extend(indexes(dialect, plan, |_| true));
+    statements.extend(schema::create_indexes(dialect, name, &plan.table.indexes));
     statements
 }
 
@@ -44,20 +44,9 @@ pub(super) fn missing_indexes(
     plan: &TablePlan,
     found: &PhysicalTable,
 ) -> Vec<String> {
-    indexes(dialect, plan, |index| !found.has_index(&index.name)).collect()
-}
-
-fn indexes(
-    dialect: Dialect,
-    plan: &TablePlan,
-    is_missing: impl Fn(&Index) -> bool,
-) -> impl Iterator<Item = String> {
-    let missing = plan
-        .table
-        .indexes
-        .iter()
-        .filter(move |index| is_missing(index));
-    missing.map(move |index| schema::create_index(dialect, &plan.table.name, index))
+    let indexes = plan.table.indexes.iter();
+    let missing = indexes.filter(|index| !found.has_index(&index.name));
+    schema::create_indexes(dialect, &plan.table.name, missing)
 }
 
 /// The changes in place that are not made yet: an interrupted start, or Diego's BBS, may have made
@@ -82,17 +71,25 @@ pub(super) fn in_place(
         .chain(plan.widened(source, dialect).map(|column| {
             schema::alter_column(dialect, name, column, &found.options_of(&column.name))
         }))
-        .chain(columns.map(|column| add_column(server, name, column)))
-        .chain(new.map(|index| schema::create_index(dialect, name, index)))
+        .chain(add_columns(server, name, columns))
+        // Apart from the columns: MySQL would rewrite the table for a statement with both.
+        .chain(schema::create_indexes(dialect, name, new))
         .collect()
 }
 
-fn add_column(server: ServerKind, table: &str, column: &Column) -> String {
-    let statement = schema::add_column(server.dialect, table, column);
+fn add_columns<'a>(
+    server: ServerKind,
+    table: &str,
+    columns: impl IntoIterator<Item = &'a Column>,
+) -> Vec<String> {
+    let statements = schema::add_columns(server.dialect, table, columns);
     if server.is_in_cluster {
-        schema::at_once(&statement)
+        statements
+            .iter()
+            .map(|statement| schema::at_once(statement))
+            .collect()
     } else {
-        statement
+        statements
     }
 }
 
