@@ -8,8 +8,8 @@ mod online;
 use std::process::Command;
 use std::sync::Arc;
 
-use bbs::testing::database::Dialect;
-use bbs::testing::migrate::fault::{AFTER_RENAMING, POINTS, WITHIN_CUT_OVER};
+use bbs::testing::database::{Dialect, schema, sql};
+use bbs::testing::migrate::fault::{AFTER_COPY, AFTER_RENAMING, POINTS, WITHIN_CUT_OVER};
 use bbs_lens::transform::Transform;
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
@@ -18,6 +18,7 @@ use crate::harness::killed_passages;
 use crate::harness::layouts::NEWEST;
 use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::{Rows, Stored};
+use crate::harness::{PATIENCE, until};
 
 /// Direction, with or without the inserted migrations, version and database for
 /// [`migration_reaches_the_wanted_version`] in a child process.
@@ -213,6 +214,34 @@ async fn created_table_without_its_indexes_gets_them(kind: Kind) {
     opened.close().await;
     assert!(!run("up", NEWEST, &database, None));
     inspect(&database, NEWEST).await;
+}
+
+on_each_mysql!(indexes_that_the_server_still_builds_are_not_built_again);
+/// Goal: a statement that builds indexes runs to its end although its host was killed. Method: such
+/// a statement waits for a session that reads the copy, and the next start for the statement.
+async fn indexes_that_the_server_still_builds_are_not_built_again(kind: Kind) {
+    const COPIED: &str = "actual_lrps";
+    let database = at_newest(kind).await;
+    assert!(run("down", OLDEST, &database, Some(AFTER_COPY)));
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    let table = stored.layout(OLDEST).tables[COPIED].clone();
+    let copy = format!("{COPIED}__{OLDEST}");
+    let build = schema::index_ahead(Dialect::Mysql, &table, &copy, &table.indexes).remove(0);
+    let client = database.open_with_idle_limit(PATIENCE * 2).await;
+    let mut reading = client.read().await.unwrap();
+    let read = sql(format!("SELECT COUNT(*) FROM {copy}"));
+    reading.fetch(read).await.unwrap();
+    let building = tokio::spawn(async move { execute(&client, &build).await });
+    database.wait_for_lock_wait().await;
+
+    let release = async {
+        until(|| stored.context.progress.snapshot().waiting.is_some()).await;
+        drop(reading);
+        building.await.unwrap();
+    };
+    let (migrated, ()) = tokio::join!(stored.down(OLDEST), release);
+    migrated.unwrap();
+    inspect(&database, OLDEST).await;
 }
 
 on_each_database!(migration_killed_at_every_point_in_turn_completes);

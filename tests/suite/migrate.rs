@@ -3,7 +3,9 @@
 use bbs::testing::database::{schema, sql};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Start};
-use bbs::testing::migrate::{Decision, Intent, MigrateError, Strategy, plan, run, status};
+use bbs::testing::migrate::{
+    Decision, Intent, LayoutStep, MigrateError, Strategy, layout_sql, plan, run, status,
+};
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture::{self, OLDEST, VERSION};
@@ -11,7 +13,7 @@ use crate::harness::host::Installation;
 use crate::harness::modules::modules;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::stored::Stored;
-use crate::harness::until;
+use crate::harness::{PATIENCE, until};
 
 async fn empty(kind: Kind) -> Stored {
     Stored::open(&TestDatabase::new(kind), fixture::migrations()).await
@@ -115,6 +117,39 @@ async fn way_down_waits_for_the_commit_of_a_cut_over(kind: Kind) {
     assert_eq!(decision.unwrap(), begun);
     stored.assert_layout(VERSION).await;
     assert_eq!(stored.rows(VERSION).await, before);
+}
+
+on_each_mysql!(change_of_the_schema_without_a_lock_is_repeated_alone);
+/// Goal: where each change of the schema commits by itself, those before one that gets no lock are
+/// not made again, which the server would refuse. Method: another session reads an empty table in
+/// the place of the last copy; the migration drops it after it has created other copies.
+async fn change_of_the_schema_without_a_lock_is_repeated_alone(kind: Kind) {
+    let stored = Stored::with_fixture(kind, fixture::migrations()).await;
+    let newest = *versions(&stored).last().unwrap();
+    stored.up(newest).await.unwrap();
+    let changes = layout_sql(&stored.context, VERSION, None).await.unwrap();
+    let copied: Vec<_> = changes
+        .iter()
+        .filter(|change| change.step == LayoutStep::Prepare)
+        .filter_map(|change| change.table.as_deref())
+        .collect();
+    assert!(copied.len() > 1, "{copied:?}");
+    let last = format!("{}__{VERSION}", copied[copied.len() - 1]);
+    stored
+        .execute(&format!("CREATE TABLE {last} (a INT PRIMARY KEY)"))
+        .await;
+    let client = stored.test_database().open_with_idle_limit(PATIENCE).await;
+    let mut reading = client.read().await.unwrap();
+    let read = sql(format!("SELECT a FROM {last}"));
+    reading.fetch(read).await.unwrap();
+
+    let release = async {
+        until(|| stored.context.progress.snapshot().waiting.is_some()).await;
+        drop(reading);
+    };
+    let (migrated, ()) = tokio::join!(stored.down(VERSION), release);
+    migrated.unwrap();
+    stored.assert_layout(VERSION).await;
 }
 
 on_each_database!(status_and_plan_describe_diegos_database);

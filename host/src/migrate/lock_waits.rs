@@ -3,7 +3,7 @@
 //! grow. Owns what an operator learns meanwhile.
 
 use backon::BackoffBuilder;
-use bbs_database::lock_holders;
+use bbs_database::{Dialect, lock_holders};
 use bbs_work::causes::with_causes;
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
@@ -21,7 +21,8 @@ pub async fn holders(context: &Context) -> String {
     }
 }
 
-/// Changes the schema. Each statement must be safe to repeat.
+/// Changes the schema. Where each statement commits by itself, one that gets no lock is tried again
+/// without those before it.
 ///
 /// # Errors
 /// As of [`Fence::change_schema`]; [`MigrateError::Locked`] if another client holds a lock for too
@@ -31,10 +32,17 @@ pub(super) async fn change_schema(
     fence: &Fence,
     statements: &[String],
 ) -> Result<(), MigrateError> {
-    patiently(context, || async {
-        Ok(fence.change_schema(statements).await?)
-    })
-    .await
+    let of_attempt = match context.database.dialect() {
+        Dialect::Mysql => 1,
+        Dialect::Sqlite | Dialect::Postgres => statements.len().max(1),
+    };
+    for statements in statements.chunks(of_attempt) {
+        patiently(context, || async {
+            Ok(fence.change_schema(statements).await?)
+        })
+        .await?;
+    }
+    Ok(())
 }
 
 /// Repeats an attempt that gets no lock. The first one logs whose lock it waits for.
