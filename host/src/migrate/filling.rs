@@ -6,7 +6,7 @@ use bbs_database::{StatementResult, Transaction, schema, upsert};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 
-use super::lock_waits::change_schema;
+use super::lock_waits::{change_schema, patiently};
 use super::{Context, MigrateError, fresh, layout_history, state};
 use crate::lock::fence::Fence;
 
@@ -44,8 +44,8 @@ pub async fn create_own_tables(context: &Context, fence: &Fence) -> Result<(), M
     state::create_tables(context, fence).await
 }
 
-/// Creates the tables of a version, empty and without indexes, and removes what is recorded about
-/// earlier records. The database has no version before and after.
+/// Creates the tables of a version, empty, and with indexes only in a cluster; removes what is
+/// recorded about earlier records. The database has no version before and after.
 ///
 /// # Errors
 /// The catalog does not have the version, a table has rows, another host has raised the fence, or
@@ -71,13 +71,17 @@ pub async fn create_tables(
     drop(reader);
     for table in layout.tables.values() {
         statements.push(schema::create_table(dialect, table, &table.name));
+        if fence.is_in_cluster() {
+            statements.extend(schema::create_indexes(dialect, &table.name, &table.indexes));
+        }
     }
     change_schema(context, fence, &statements).await?;
     fresh::forget(context, fence).await?;
     Ok(layout)
 }
 
-/// Creates the indexes of tables that are filled.
+/// Creates the indexes of tables that are filled. In a cluster they are there: all commits, and so
+/// the renewal of the lock, would wait for a statement that creates them.
 ///
 /// # Errors
 /// Another host has raised the fence, or the database fails.
@@ -86,11 +90,17 @@ pub async fn create_indexes(
     fence: &Fence,
     layout: &Layout,
 ) -> Result<(), MigrateError> {
+    if fence.is_in_cluster() {
+        return Ok(());
+    }
     let dialect = context.database.dialect();
     for table in layout.tables.values() {
-        let create = |index| schema::create_index(dialect, &table.name, index);
-        let statements: Vec<_> = table.indexes.iter().map(create).collect();
-        change_schema(context, fence, &statements).await?;
+        let statements = schema::create_indexes(dialect, &table.name, &table.indexes);
+        patiently(context, || async {
+            let built = fence.build_indexes(&statements, table.indexes.len());
+            Ok(built.await?)
+        })
+        .await?;
     }
     Ok(())
 }

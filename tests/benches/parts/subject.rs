@@ -308,16 +308,12 @@ impl Subject {
             let copy = format!("copy_of_{name}");
             statements.push(schema::create_table(dialect, &table, &copy));
             statements.push(format!("INSERT INTO {copy} SELECT * FROM {name}"));
-            let renamed = |index: &Index| Index {
+            let indexes = table.indexes.iter().map(|index| Index {
                 name: format!("copy_{}", index.name),
                 ..index.clone()
-            };
-            statements.extend(
-                table
-                    .indexes
-                    .iter()
-                    .map(|index| schema::create_index(dialect, &copy, &renamed(index))),
-            );
+            });
+            let indexes: Vec<_> = indexes.collect();
+            statements.extend(schema::create_indexes(dialect, &copy, &indexes));
         }
         let began = Instant::now();
         let mut tx = stored.context.database.write().await.expect("a writer");
