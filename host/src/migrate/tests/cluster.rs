@@ -64,6 +64,38 @@ fn column_is_added_at_once_in_a_cluster() {
 }
 
 #[test]
+fn columns_are_added_by_one_statement_and_indexes_by_another() {
+    let zone = Column::varchar("zone", 255).nullable();
+    let added = manifest(5, "zone")
+        .add_column("desired_lrps", Column::integer("strategy").default(0))
+        .add_column("desired_lrps", zone);
+    let indexed = added
+        .clone()
+        .create_index("desired_lrps", "zone_idx", ["zone"])
+        .create_index("desired_lrps", "strategy_idx", ["strategy", "zone"]);
+    let planned_with = |manifest, server| {
+        let mut migrations = all();
+        migrations.truncate(4);
+        migrations.push(native(manifest, none));
+        planned(&migrations, "desired_lrps", server)
+    };
+    let add = "ALTER TABLE `desired_lrps` ADD COLUMN `strategy` INT NOT NULL DEFAULT 0, \
+               ADD COLUMN `zone` VARCHAR(255)";
+    let build = "ALTER TABLE `desired_lrps` ADD INDEX `zone_idx` (`zone`), \
+                 ADD INDEX `strategy_idx` (`strategy`, `zone`)";
+    for server in [MARIADB, MYSQL] {
+        assert_eq!(
+            planned_with(indexed.clone(), server),
+            (Strategy::InPlace, vec![add.to_owned(), build.to_owned()])
+        );
+        assert_eq!(
+            planned_with(added.clone(), in_cluster(server)),
+            (Strategy::InPlace, vec![format!("{add}, ALGORITHM=INSTANT")])
+        );
+    }
+}
+
+#[test]
 fn table_is_copied_in_a_cluster_for_a_new_index() {
     for server in [MARIADB, MYSQL] {
         assert_eq!(planned(&all(), "actual_lrps", server).0, Strategy::InPlace);
