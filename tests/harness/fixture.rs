@@ -11,7 +11,7 @@ use bbs_encryption::Keyring;
 use bbs_lens::transform::Transform;
 use serde_json::{Map, Value};
 
-use super::database::{Kind, TestDatabase, execute, texts};
+use super::database::{TestDatabase, execute, texts};
 
 pub const VERSION: u64 = 1_722_634_733;
 /// The oldest version that rows can be migrated down to: with plain routes, without presences, and
@@ -121,17 +121,45 @@ const TABLES_SQL: &str = "
 
 /// Diego rewrites its statements for PostgreSQL, where its migration of `rootfs` also drops the
 /// default. SQLite accepts both dialects' types.
-fn tables_sql(kind: Kind) -> String {
-    match kind.dialect() {
-        Dialect::Sqlite | Dialect::Mysql => TABLES_SQL.to_owned(),
-        Dialect::Postgres => TABLES_SQL
-            .replace("MEDIUMTEXT", "TEXT")
-            .replace("LONGTEXT", "TEXT")
-            .replace(
-                "rootfs VARCHAR(1024) NOT NULL DEFAULT ''",
-                "rootfs VARCHAR(1024) NOT NULL",
-            ),
+fn tables_sql(dialect: Dialect) -> Vec<String> {
+    let statements = TABLES_SQL.split(';').map(str::trim);
+    match dialect {
+        Dialect::Sqlite => statements.map(str::to_owned).collect(),
+        Dialect::Postgres => statements
+            .map(|statement| {
+                statement
+                    .replace("MEDIUMTEXT", "TEXT")
+                    .replace("LONGTEXT", "TEXT")
+                    .replace(
+                        "rootfs VARCHAR(1024) NOT NULL DEFAULT ''",
+                        "rootfs VARCHAR(1024) NOT NULL",
+                    )
+            })
+            .collect(),
+        Dialect::Mysql => with_indexes_inside(statements),
     }
+}
+
+/// The statements that create tables, each with the indexes whose statements follow it. MySQL and
+/// MariaDB take as long for an index as for a table.
+fn with_indexes_inside<'a>(statements: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut tables: Vec<String> = Vec::new();
+    for statement in statements {
+        let Some(index) = statement.strip_prefix("CREATE INDEX ") else {
+            tables.push(statement.to_owned());
+            continue;
+        };
+        let last = tables.pop().expect("a table precedes its indexes");
+        let (name, place) = index.split_once(" ON ").expect("an index is on a table");
+        let (table, columns) = place.split_once(' ').expect("an index has columns");
+        assert!(
+            last.starts_with(&format!("CREATE TABLE {table} (")),
+            "{statement} follows {last}"
+        );
+        let definitions = last.strip_suffix(')').expect("a table ends with it");
+        tables.push(format!("{definitions}, INDEX {name} {columns})"));
+    }
+    tables
 }
 
 /// Rows per statement, far below every database's limit on bound values.
@@ -145,9 +173,15 @@ pub async fn write_to(database: &TestDatabase) {
 /// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no
 /// unit.
 pub async fn write_share_to(database: &TestDatabase, nth: u32) {
-    write_tables_to(database).await;
     let opened = database.open().await;
-    let mut tx = opened.write().await.expect("a transaction");
+    write_tables_to(&opened).await;
+    write_rows_to(&opened, nth).await;
+    opened.close().await;
+}
+
+/// Writes the rows of [`write_share_to`] into the fixture's tables.
+pub async fn write_rows_to(database: &Database, nth: u32) {
+    let mut tx = database.write().await.expect("a transaction");
     for table in TABLES.into_iter().chain(["configurations"]) {
         for rows in share(table, nth).chunks(ROWS_AT_ONCE) {
             tx.execute(insert(table, rows))
@@ -156,7 +190,6 @@ pub async fn write_share_to(database: &TestDatabase, nth: u32) {
         }
     }
     tx.commit().await.expect("the rows are written");
-    opened.close().await;
 }
 
 /// The rows of a table that belong to one unit in `nth`; all rows of a table without units.
@@ -173,16 +206,14 @@ fn share(table: &str, nth: u32) -> Vec<Map<String, Value>> {
 }
 
 /// Creates the fixture's tables in an empty database, without rows.
-pub async fn write_tables_to(database: &TestDatabase) {
-    let opened = database.open().await;
-    let mut tx = opened.write().await.expect("a transaction");
-    for statement in tables_sql(database.kind).split(';') {
-        tx.execute(sql(statement.to_owned()))
+pub async fn write_tables_to(database: &Database) {
+    let mut tx = database.write().await.expect("a transaction");
+    for statement in tables_sql(database.dialect()) {
+        tx.execute(sql(statement))
             .await
             .expect("the tables of the fixture's version");
     }
     tx.commit().await.expect("the tables are made");
-    opened.close().await;
 }
 
 /// Copies the rows of a table under random process guids, until it has `rows`. `columns` are those

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bbs::testing::api::Api;
 use bbs::testing::clients::Clients;
 use bbs::testing::clock::StoppedClock;
-use bbs::testing::database::{Database, sql};
+use bbs::testing::database::{Database, Dialect, sql};
 use bbs::testing::domain::{Policy, Service};
 use bbs::testing::events::Events;
 use bbs::testing::http::{self, Gate};
@@ -196,8 +196,8 @@ impl Server {
             }
             return server;
         }
-        newest_layout(&test_database, options.with_fixture).await;
         let database = test_database.open().await;
+        write_newest_layout(&database, options.with_fixture).await;
         let fence = Fence::raise(&database).await.unwrap();
         let record_versions = fixture::TABLES
             .map(|table| (table.to_owned(), RECORD_VERSION))
@@ -350,36 +350,68 @@ impl Server {
     }
 }
 
-/// Creates the tables of the default catalog's newest version, with or without the fixture's rows.
-async fn newest_layout(database: &TestDatabase, with_rows: bool) {
+/// Columns that the modules above the fixture's version add to its tables.
+const ADDED_COLUMNS: [(&str, &[&str]); 3] = [
+    (
+        "desired_lrps",
+        &[
+            "update_strategy INT NOT NULL DEFAULT 0",
+            "record_version BIGINT",
+            "definition_id VARCHAR(255)",
+            "previous_definition_id VARCHAR(255)",
+        ],
+    ),
+    (
+        "actual_lrps",
+        &[
+            "record_version BIGINT",
+            "desired_lrp_definition_id VARCHAR(255)",
+            "definition_uncertain BOOL",
+        ],
+    ),
+    ("tasks", &["record_version BIGINT"]),
+];
+
+/// Tables that these modules add.
+const ADDED_TABLES: [&str; 2] = [
+    "CREATE TABLE bbs_lrp_definitions (process_guid VARCHAR(255), definition_id VARCHAR(255), \
+     log_guid VARCHAR(255), memory_mb INT, disk_mb INT, max_pids INT, rootfs VARCHAR(1024), volume_placement TEXT, \
+     placement_tags TEXT, metric_tags TEXT, run_info TEXT, created_at BIGINT, last_active_at BIGINT, \
+     PRIMARY KEY (process_guid, definition_id))",
+    "CREATE TABLE bbs_lrp_updates (process_guid VARCHAR(255) PRIMARY KEY, started_at BIGINT, cancelled BOOL)",
+];
+
+/// Creates the tables of the default catalog's newest version in an empty database, with or without
+/// the fixture's rows.
+async fn write_newest_layout(database: &Database, with_rows: bool) {
+    fixture::write_tables_to(database).await;
     if with_rows {
-        fixture::write_to(database).await;
-    } else {
-        fixture::write_tables_to(database).await;
+        fixture::write_rows_to(database, 1).await;
     }
-    let opened = database.open().await;
-    let mut tx = opened.write().await.expect("a transaction");
-    for statement in [
-        "ALTER TABLE desired_lrps ADD COLUMN update_strategy INT NOT NULL DEFAULT 0",
-        "ALTER TABLE desired_lrps ADD COLUMN record_version BIGINT",
-        "ALTER TABLE actual_lrps ADD COLUMN record_version BIGINT",
-        "ALTER TABLE tasks ADD COLUMN record_version BIGINT",
-        "ALTER TABLE desired_lrps ADD COLUMN definition_id VARCHAR(255)",
-        "ALTER TABLE desired_lrps ADD COLUMN previous_definition_id VARCHAR(255)",
-        "ALTER TABLE actual_lrps ADD COLUMN desired_lrp_definition_id VARCHAR(255)",
-        "ALTER TABLE actual_lrps ADD COLUMN definition_uncertain BOOL",
-        "CREATE TABLE bbs_lrp_definitions (process_guid VARCHAR(255), definition_id VARCHAR(255), \
-         log_guid VARCHAR(255), memory_mb INT, disk_mb INT, max_pids INT, rootfs VARCHAR(1024), volume_placement TEXT, \
-         placement_tags TEXT, metric_tags TEXT, run_info TEXT, created_at BIGINT, last_active_at BIGINT, \
-         PRIMARY KEY (process_guid, definition_id))",
-        "CREATE TABLE bbs_lrp_updates (process_guid VARCHAR(255) PRIMARY KEY, started_at BIGINT, cancelled BOOL)",
-    ] {
+    let mut statements = Vec::new();
+    for (table, columns) in ADDED_COLUMNS {
+        let additions: Vec<_> = columns
+            .iter()
+            .map(|column| format!("ADD COLUMN {column}"))
+            .collect();
+        // SQLite adds one column at a time.
+        let at_once = if database.dialect() == Dialect::Sqlite {
+            1
+        } else {
+            additions.len()
+        };
+        for additions in additions.chunks(at_once) {
+            statements.push(format!("ALTER TABLE {table} {}", additions.join(", ")));
+        }
+    }
+    statements.extend(ADDED_TABLES.map(str::to_owned));
+    let mut tx = database.write().await.expect("a transaction");
+    for statement in statements {
         tx.execute(sql(statement))
             .await
             .expect("a part of the layout");
     }
     tx.commit().await.expect("the tables are made");
-    opened.close().await;
 }
 
 /// The parts of the newest layout that the store reads: limits of text columns, and record
