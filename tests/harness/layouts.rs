@@ -5,6 +5,7 @@
 use std::sync::{Arc, Mutex};
 
 use bbs::testing::api::{Answer, Api, LONGEST_WAIT, NATIVE, Request};
+use bbs::testing::database::{Database, Dialect};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
 use bbs::testing::migrate::{self, Context, Intent, MigrateError};
@@ -18,11 +19,11 @@ use bbs_proto::prost::Message;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::database::TestDatabase;
+use super::database::{Kind, TestDatabase};
 use super::on_each::TestFuture;
 use super::server::Server;
 use super::stored::Stored;
-use super::{fixture, modules, on_each};
+use super::{fixture, modules, on_each, templates};
 
 /// The newest version of the default catalog.
 pub const NEWEST: u64 = 1_795_000_010;
@@ -153,6 +154,7 @@ pub(super) fn current() -> Layout {
 
 /// A database at a version of the split catalog, and the store's access to it.
 pub(super) struct Prepared {
+    pub(super) test_database: TestDatabase,
     pub(super) context: Context,
     pub(super) fence: Fence,
     pub(super) access: TableAccess,
@@ -161,23 +163,19 @@ pub(super) struct Prepared {
 }
 
 impl Prepared {
-    pub(super) async fn new(database: &TestDatabase, layout: Layout, with_fixture: bool) -> Self {
-        if with_fixture {
-            fixture::write_to(database).await;
-        }
-        let migrations = fixture::migrations_in(&modules::modules_with_split());
+    pub(super) async fn new(kind: Kind, layout: Layout, with_fixture: bool) -> Self {
         let version = if layout == Layout::Split {
             SPLIT
         } else {
             NEWEST
         };
-        let stored = Stored::open(database, migrations).await;
-        stored.up(version).await.expect("the migration succeeds");
+        let (test_database, stored) = at_version(kind, version, with_fixture).await;
         let fence = Fence::raise(&stored.context.database).await.unwrap();
         let access = access(&stored.context, &fence, version).await;
         let context = stored.context.clone();
         if layout != Layout::Migrating {
             return Self {
+                test_database,
                 context,
                 fence,
                 access,
@@ -192,12 +190,46 @@ impl Prepared {
         };
         let access = access.with_change_recorder(online.change_recorder());
         Self {
+            test_database,
             context,
             fence,
             access,
             online: Some(online),
         }
     }
+}
+
+/// A new database at a version of the split catalog, with or without the fixture's rows.
+async fn at_version(kind: Kind, version: u64, with_fixture: bool) -> (TestDatabase, Stored) {
+    if kind.dialect() == Dialect::Mysql {
+        // These servers copy each table with two statements, which take as long as the migrations.
+        let test_database = TestDatabase::new(kind);
+        let stored = migrate_up(test_database.open().await, version, with_fixture).await;
+        return (test_database, stored);
+    }
+    let name = format!("split catalog at {version}, rows: {with_fixture}");
+    let test_database = templates::copy(kind, &name, move |empty| {
+        Box::pin(async move {
+            migrate_up(empty, version, with_fixture).await;
+        })
+    });
+    let stored = Stored::over(test_database.open().await, migrations());
+    (test_database, stored)
+}
+
+/// Migrates an empty database, or the fixture in it, to a version.
+async fn migrate_up(database: Database, version: u64, with_fixture: bool) -> Stored {
+    if with_fixture {
+        fixture::write_tables_to(&database).await;
+        fixture::write_rows_to(&database, 1).await;
+    }
+    let stored = Stored::over(database, migrations());
+    stored.up(version).await.expect("the migration succeeds");
+    stored
+}
+
+fn migrations() -> Vec<Arc<dyn Transform>> {
+    fixture::migrations_in(&modules::modules_with_split())
 }
 
 /// Spawns the copy of an online migration; [`run`] completes the migration after the test.

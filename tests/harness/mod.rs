@@ -37,6 +37,7 @@ pub mod registry;
 pub mod seed;
 pub mod server;
 pub mod stored;
+pub mod templates;
 pub mod terminal;
 pub mod watch;
 

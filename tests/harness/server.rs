@@ -31,6 +31,7 @@ use super::layouts::{self, Layout as TestLayout, Prepared};
 use super::modules::translators;
 use super::neighbours::Neighbours;
 use super::stored::Stored;
+use super::templates;
 
 /// The record version that new records are written with.
 pub const RECORD_VERSION: u64 = 1_722_634_733;
@@ -174,11 +175,11 @@ impl Server {
 
     /// Starts a server whose gate is closed: every request gets 503.
     pub async fn closed(options: Options) -> Self {
-        let test_database = TestDatabase::new(options.kind);
         let layout = layouts::current();
         if layout != TestLayout::Native {
-            let prepared = Prepared::new(&test_database, layout, options.with_fixture).await;
+            let prepared = Prepared::new(options.kind, layout, options.with_fixture).await;
             let Prepared {
+                test_database,
                 context,
                 fence,
                 access,
@@ -196,8 +197,7 @@ impl Server {
             }
             return server;
         }
-        let database = test_database.open().await;
-        write_newest_layout(&database, options.with_fixture).await;
+        let (test_database, database) = newest_layout(options.kind, options.with_fixture).await;
         let fence = Fence::raise(&database).await.unwrap();
         let record_versions = fixture::TABLES
             .map(|table| (table.to_owned(), RECORD_VERSION))
@@ -380,6 +380,22 @@ const ADDED_TABLES: [&str; 2] = [
      PRIMARY KEY (process_guid, definition_id))",
     "CREATE TABLE bbs_lrp_updates (process_guid VARCHAR(255) PRIMARY KEY, started_at BIGINT, cancelled BOOL)",
 ];
+
+/// A new database with the newest layout, and a pool of connections to it.
+async fn newest_layout(kind: Kind, with_rows: bool) -> (TestDatabase, Database) {
+    if kind == Kind::Sqlite {
+        let name = format!("newest layout, rows: {with_rows}");
+        let test_database = templates::copy(kind, &name, move |empty| {
+            Box::pin(async move { write_newest_layout(&empty, with_rows).await })
+        });
+        let database = test_database.open().await;
+        return (test_database, database);
+    }
+    let test_database = TestDatabase::new(kind);
+    let database = test_database.open().await;
+    write_newest_layout(&database, with_rows).await;
+    (test_database, database)
+}
 
 /// Creates the tables of the default catalog's newest version in an empty database, with or without
 /// the fixture's rows.
