@@ -11,7 +11,8 @@ use bbs_encryption::Keyring;
 use bbs_lens::transform::Transform;
 use serde_json::{Map, Value};
 
-use super::database::{TestDatabase, execute, texts};
+use super::database::{Kind, TestDatabase, execute, texts};
+use super::templates;
 
 pub const VERSION: u64 = 1_722_634_733;
 /// The oldest version that rows can be migrated down to: with plain routes, without presences, and
@@ -173,10 +174,21 @@ pub async fn write_to(database: &TestDatabase) {
 /// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no
 /// unit.
 pub async fn write_share_to(database: &TestDatabase, nth: u32) {
+    if database.kind == Kind::Sqlite && !database.path().exists() {
+        let name = format!("fixture, one unit in {nth}");
+        templates::write_file(database.path(), &name, move |empty| {
+            Box::pin(async move { write_share(&empty, nth).await })
+        });
+        return;
+    }
     let opened = database.open().await;
-    write_tables_to(&opened).await;
-    write_rows_to(&opened, nth).await;
+    write_share(&opened, nth).await;
     opened.close().await;
+}
+
+async fn write_share(database: &Database, nth: u32) {
+    write_tables_to(database).await;
+    write_rows_to(database, nth).await;
 }
 
 /// Writes the rows of [`write_share_to`] into the fixture's tables.
