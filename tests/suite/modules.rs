@@ -440,7 +440,7 @@ fn inserted_draft_is_removed_below_others() {
 fn module_that_has_run_on_a_database_is_not_removed() {
     let bench = Workbench::new();
     bench.add(&built(SPLIT));
-    let installation = installation(&bench);
+    let installation = Installation::new(&bench.modules(), Kind::Sqlite);
     drop(installation.serve());
     bench.add(&built(CREDENTIALS));
     let folder = bench.modules().display().to_string();

@@ -1,10 +1,12 @@
 //! Compiled modules: compiled ahead of a start, cached, and shared by the hosts of one user.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+
+use bbs_files::digest::digest_of;
 
 use super::*;
 use crate::harness::host::Host;
-use crate::harness::modules::{ADD_ON_VERSION, migration_add_on};
+use crate::harness::modules::{ADD_ON_VERSION, cache, migration_add_on};
 
 fn compile(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
     compile_folder(bench, &[&["modules"], arguments].concat())
@@ -19,6 +21,31 @@ fn compile_folder(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
         numbers.next().expect("a number"),
         numbers.next().expect("a second number"),
     )
+}
+
+/// Fills the folder beside the modules with the artifacts that `compile` would write there, which
+/// the cache of all tests has. Returns their number.
+fn fill_folder_beside_modules(bench: &Workbench) -> usize {
+    compile(bench, &["--into", cache().to_str().unwrap()]);
+    let beside = bench.path("module-cache");
+    std::fs::DirBuilder::new()
+        .mode(0o700)
+        .create(&beside)
+        .unwrap();
+    let digests: Vec<_> = content(&bench.modules())
+        .iter()
+        .map(|(_, module)| digest_of(module))
+        .collect();
+    for artifact in std::fs::read_dir(cache()).unwrap() {
+        let artifact = artifact.unwrap();
+        let name = artifact.file_name().into_string().unwrap();
+        if digests.iter().any(|digest| name.starts_with(digest)) {
+            std::fs::copy(artifact.path(), beside.join(name)).unwrap();
+        }
+    }
+    let (compiled, present) = compile(bench, &[]);
+    assert_eq!(compiled, 0, "the artifacts are those of `compile`");
+    present
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -100,7 +127,7 @@ fn unwritable_cache_is_an_error_of_the_compile_command() {
 #[test]
 fn host_uses_what_was_compiled_beside_its_modules() {
     let bench = Workbench::new();
-    compile(&bench, &[]);
+    fill_folder_beside_modules(&bench);
     drop(installation(&bench).serve());
     assert_eq!(
         files_in(&bench.path("own")),
@@ -112,7 +139,7 @@ fn host_uses_what_was_compiled_beside_its_modules() {
 #[test]
 fn host_does_not_use_compiled_modules_that_other_users_may_write() {
     let bench = Workbench::new();
-    let (all, _) = compile(&bench, &[]);
+    let all = fill_folder_beside_modules(&bench);
     std::fs::set_permissions(
         bench.path("module-cache"),
         std::fs::Permissions::from_mode(0o777),
