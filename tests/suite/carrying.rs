@@ -59,14 +59,14 @@ impl Site {
     }
 
     #[track_caller]
-    fn refused(&self, line: &str, words: &[&str]) {
-        self.refused_command(self.command(line), words);
+    fn refused(&self, line: &str, words: &[&str]) -> String {
+        self.refused_command(self.command(line), words)
     }
 
     /// Asserts that a command fails with a message that has these words, and changes no file of the
-    /// site.
+    /// site. Returns its standard output.
     #[track_caller]
-    fn refused_command(&self, mut command: Command, words: &[&str]) {
+    fn refused_command(&self, mut command: Command, words: &[&str]) -> String {
         let before = files_below(self.0.path());
         let output = command.output().unwrap();
         let errors = errors(&output);
@@ -78,6 +78,7 @@ impl Site {
             files_below(self.0.path()) == before,
             "{command:?} changed a file"
         );
+        String::from_utf8(output.stdout).expect("the standard output is UTF-8")
     }
 
     /// The end of a command's line about a folder or an artifact with the modules of the site.
