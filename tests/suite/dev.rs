@@ -1,7 +1,9 @@
 //! `bbs dev`, the first command of the README, and a migration from `module new` to a running host.
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use bbs_proto::models as proto;
 use tokio::sync::watch;
@@ -352,26 +354,35 @@ async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
     assert!(installation.serve().terminate().success());
     let before = status(&installation);
 
-    let workbench = tempfile::tempdir().unwrap();
-    let sdk = harness::workspace().join("sdk");
-    module(
-        workbench.path(),
-        &["new", "add-owner", "--sdk", sdk.to_str().unwrap()],
-    );
-    module(
-        workbench.path(),
-        &[
-            "build",
-            "add-owner",
-            "--into",
-            built.path().to_str().unwrap(),
-        ],
-    );
+    for (name, content) in files_with_a_new_migration() {
+        std::fs::write(built.path().join(name), content).unwrap();
+    }
 
     assert!(installation.serve().terminate().success());
     let after = status(&installation);
     assert_ne!(before["newest"], after["newest"]);
     assert_eq!(after["found"]["versioned"]["current"], after["newest"]);
+}
+
+/// The files of a folder with the default modules, into which the author of a new migration has
+/// built it: once for the tests on all databases.
+fn files_with_a_new_migration() -> &'static [(OsString, Vec<u8>)] {
+    static FILES: OnceLock<Vec<(OsString, Vec<u8>)>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let workbench = tempfile::tempdir().unwrap();
+        let built = workbench.path().join("built");
+        modules::copy_folder(&modules::modules(), &built);
+        let sdk = harness::workspace().join("sdk");
+        module(
+            workbench.path(),
+            &["new", "add-owner", "--sdk", sdk.to_str().unwrap()],
+        );
+        module(workbench.path(), &["build", "add-owner", "--into", "built"]);
+        let files = std::fs::read_dir(built).unwrap().map(Result::unwrap);
+        files
+            .map(|file| (file.file_name(), std::fs::read(file.path()).unwrap()))
+            .collect()
+    })
 }
 
 fn status(installation: &Installation) -> serde_json::Value {
