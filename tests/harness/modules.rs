@@ -1,8 +1,9 @@
 //! Modules for tests: the default catalog and the guests of `tests/guests`, built from source by
 //! the first test that needs them, once per state of the source.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Once};
 
 use bbs::testing::modules::build::{self, BuildRequest};
 use bbs::testing::modules::catalog::Catalog;
@@ -265,7 +266,47 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 
 /// The shared target folder of crates outside of the workspace, so that the SDK is compiled once.
 pub fn authors_target() -> PathBuf {
-    folder().join("authors")
+    static CLEARED: Once = Once::new();
+    let target = folder().join("authors");
+    CLEARED.call_once(|| {
+        for profile in ["debug", "guests/wasm32-unknown-unknown/guest"] {
+            remove_orphans(&target.join(profile).join("deps"));
+        }
+    });
+    target
+}
+
+/// Removes what cargo compiled from copies of the SDK that are gone: each was in the temporary
+/// folder of a test, and its files have names of their own, so that no later build replaces them.
+fn remove_orphans(artifacts: &Path) {
+    let files = || {
+        let entries = std::fs::read_dir(artifacts).into_iter().flatten();
+        entries.filter_map(|entry| Some(entry.ok()?.path()))
+    };
+    let is_orphan = |dep_info: &Path| {
+        let text = std::fs::read_to_string(dep_info).unwrap_or_default();
+        let sources = text.lines().next().and_then(|line| line.split_once(": "));
+        let first = sources.and_then(|(_, sources)| sources.split(' ').next());
+        first
+            .map(Path::new)
+            .is_some_and(|source| source.is_absolute() && !source.exists())
+    };
+    let orphans: BTreeSet<_> = files()
+        .filter(|file| file.extension().is_some_and(|end| end == "d") && is_orphan(file))
+        .filter_map(|file| hash_in_name(&file))
+        .collect();
+    for file in files() {
+        if hash_in_name(&file).is_some_and(|hash| orphans.contains(&hash)) {
+            // Another test process may have removed it.
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
+/// The hash at the end of a name such as `libbbs_sdk-083bd08bd09f00fa.rlib`.
+fn hash_in_name(artifact: &Path) -> Option<String> {
+    let stem = artifact.file_stem()?.to_str()?;
+    Some(stem.rsplit_once('-')?.1.to_owned())
 }
 
 /// The cache of compiled components that all sandboxes and hosts of tests share. A host finds it by
