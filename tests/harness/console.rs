@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
-use super::modules::{authors_target, modules};
+use super::modules::{authors_target, modules, without_debug_information};
 use super::{bbs, once};
 
 /// Precedes a block that needs more than a program and a folder of modules, with the reason.
@@ -52,7 +52,7 @@ pub fn run(commands: &[String], folder: &Path) -> Output {
     let program = bbs().parent().expect("a program is in a folder");
     let path = std::env::var_os("PATH").unwrap_or_default();
     let paths = std::iter::once(program.to_owned()).chain(std::env::split_paths(&path));
-    Command::new("sh")
+    without_debug_information(&mut Command::new("sh"))
         .args(["-x", "-c", &script])
         .current_dir(folder)
         .env("PATH", std::env::join_paths(paths).unwrap())

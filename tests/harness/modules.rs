@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::{Arc, LazyLock, Once};
 
 use bbs::testing::modules::build::{self, BuildRequest};
@@ -307,6 +308,11 @@ fn remove_orphans(artifacts: &Path) {
 fn hash_in_name(artifact: &Path) -> Option<String> {
     let stem = artifact.file_stem()?.to_str()?;
     Some(stem.rsplit_once('-')?.1.to_owned())
+}
+
+/// Leaves debug information, which no test reads, out of a command's builds of an author's crates.
+pub fn without_debug_information(command: &mut Command) -> &mut Command {
+    command.env("CARGO_PROFILE_DEV_DEBUG", "0")
 }
 
 /// The cache of compiled components that all sandboxes and hosts of tests share. A host finds it by

@@ -8,7 +8,9 @@ use std::process::{Command, Output};
 use bbs::testing::modules::catalog::Catalog;
 use bbs_lens::transform::Transform;
 
-use crate::harness::modules::{authors_target, copy_folder, guest, guests, modules, sandbox};
+use crate::harness::modules::{
+    authors_target, copy_folder, guest, guests, modules, sandbox, without_debug_information,
+};
 use crate::harness::{bbs, workspace};
 
 fn module(folder: &Path, arguments: &[&str]) -> Output {
@@ -41,6 +43,7 @@ fn refused(output: Output, words: &[&str]) {
 fn cargo_test(folder: &Path) -> Output {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(["test", "--offline"]).current_dir(folder);
+    without_debug_information(&mut command);
     // `tests/run` sets the variable for this executable; crates would be compiled again because of
     // it.
     command
