@@ -97,6 +97,57 @@ async fn sessions_of_the_previous_master_are_ended_and_no_others() {
     assert_eq!(texts(&other, "SELECT a FROM t").await, Vec::<String>::new());
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn transactions_beside_each_other_lock_rows_of_their_own_on_postgresql() {
+    let test = TestDatabase::new(Kind::Postgres);
+    let database = test.open().await;
+    let fence = Fence::raise(&database).await.unwrap();
+    let one = fence.begin().await.unwrap();
+    let other = fence.begin().await.unwrap();
+    assert_eq!(
+        texts(
+            &database,
+            "SELECT count(*)::text FROM bbs_fence WHERE xmax::text <> '0'"
+        )
+        .await,
+        ["2"],
+        "a row that both have locked needs a multixact"
+    );
+    one.commit().await.unwrap();
+    other.commit().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rows_with_different_tokens_are_made_equal_by_the_next_raise() {
+    let test = TestDatabase::new(Kind::Postgres);
+    let database = test.open().await;
+    for damage in [
+        "DELETE FROM bbs_fence WHERE id = 1",
+        "UPDATE bbs_fence SET token = token + 5 WHERE id = 2",
+    ] {
+        Fence::raise(&database).await.unwrap();
+        execute(&database, damage).await;
+        let fence = Fence::raise(&database).await.unwrap();
+        let tokens = "SELECT DISTINCT token::text FROM bbs_fence";
+        assert_eq!(texts(&database, tokens).await, [fence.token().to_string()]);
+        fence.begin().await.unwrap().commit().await.unwrap();
+    }
+}
+
+/// Goal: maintenance of the server does not stop writes.
+#[tokio::test(flavor = "multi_thread")]
+async fn analysis_of_the_fence_delays_no_transaction_on_postgresql() {
+    let test = TestDatabase::new(Kind::Postgres);
+    let database = test.open().await;
+    let fence = Fence::raise(&database).await.unwrap();
+    let mut maintenance = database.write().await.unwrap();
+    maintenance.execute(sql("ANALYZE bbs_fence")).await.unwrap();
+    fence.begin().await.unwrap().commit().await.unwrap();
+    let next = Fence::raise(&database).await.unwrap();
+    next.begin().await.unwrap().commit().await.unwrap();
+    maintenance.commit().await.unwrap();
+}
+
 on_each_server!(idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next);
 async fn idle_transaction_of_a_master_is_aborted_and_does_not_block_the_next(kind: Kind) {
     let test = TestDatabase::new(kind);

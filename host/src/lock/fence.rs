@@ -8,8 +8,11 @@
 //!
 //! In a Galera cluster a locked row is locked on one node only. There a transaction updates one of
 //! several rows instead, and raising updates all of them: of two transactions that update the same
-//! row, the cluster commits one.
+//! row, the cluster commits one. PostgreSQL has several rows, too: a row that transactions lock
+//! beside each other needs a list of them on disk (a multixact), of which a server has a limited
+//! number until it has cleared the old ones from all tables.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,8 +28,10 @@ use uuid::Uuid;
 
 use bbs_work::pauses;
 
-/// Holds the token of the newest master: one row, in Galera one per concurrent transaction.
+/// Holds the token of the newest master: one row, in Galera and on PostgreSQL one per concurrent
+/// transaction.
 pub const FENCE_TABLE: &str = "bbs_fence";
+/// The rows in Galera, and the fewest on PostgreSQL.
 const SHARDS: i64 = 64;
 
 /// Longest wait of a change of the schema, and of a raise, for a lock.
@@ -42,7 +47,8 @@ pub struct Fence(Arc<Inner>);
 struct Inner {
     database: Database,
     token: i64,
-    /// Present in a Galera cluster.
+    is_in_cluster: bool,
+    /// Present if each transaction needs a row of its own.
     shards: Option<Arc<Shards>>,
     lost: watch::Sender<Option<i64>>,
 }
@@ -167,7 +173,8 @@ impl Fence {
                 );
             })
             .await?;
-        Ok(Self::of(database, in_cluster, token))
+        let rows = rows(database, in_cluster);
+        Ok(Self::of(database, in_cluster, rows, token))
     }
 
     /// The fence of the current master, for a command that writes besides a serving host: its
@@ -187,14 +194,17 @@ impl Fence {
         };
         drop(tx);
         let in_cluster = database.is_in_cluster().await.map_err(FenceError::Read)?;
-        Ok(Self::of(database, in_cluster, token))
+        // Outside of a cluster a master of an earlier release has one row.
+        let rows = if in_cluster { SHARDS } else { 1 };
+        Ok(Self::of(database, in_cluster, rows, token))
     }
 
-    fn of(database: &Database, in_cluster: bool, token: i64) -> Self {
-        let shards = in_cluster.then(|| Arc::new(Shards(Mutex::new((1..=SHARDS).collect()))));
+    fn of(database: &Database, is_in_cluster: bool, rows: i64, token: i64) -> Self {
+        let shards = (rows > 1).then(|| Arc::new(Shards(Mutex::new((1..=rows).collect()))));
         Self(Arc::new(Inner {
             database: database.clone(),
             token,
+            is_in_cluster,
             shards,
             lost: watch::Sender::new(None),
         }))
@@ -207,7 +217,7 @@ impl Fence {
 
     /// Whether the database is a node of a Galera cluster.
     pub fn is_in_cluster(&self) -> bool {
-        self.0.shards.is_some()
+        self.0.is_in_cluster
     }
 
     /// Returns when a transaction has found the fence raised by another host.
@@ -254,43 +264,34 @@ impl Fence {
     }
 
     async fn prove(&self, mut tx: Transaction) -> Result<Transaction, FenceError> {
-        let token = match (tx.dialect(), &self.0.shards) {
-            (_, Some(shards)) => return self.change_shard(tx, shards.take()).await,
-            // SQLite has one writer, and this transaction is it.
-            (Dialect::Sqlite, _) => sql("SELECT token FROM bbs_fence WHERE id = 1"),
-            (Dialect::Postgres, _) => sql("SELECT token FROM bbs_fence WHERE id = 1 FOR SHARE"),
-            (Dialect::Mysql, _) => {
-                sql("SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE")
-            }
-        };
-        let theirs = token_in(&mut tx, token).await?;
-        if theirs == self.0.token {
-            Ok(tx)
+        let shard = self.0.shards.as_ref().map(Shards::take);
+        let id = shard.as_ref().map_or(1, |shard| shard.id);
+        let theirs = if self.0.is_in_cluster {
+            self.change_row(&mut tx, id).await?
         } else {
-            Err(self.found_lost(theirs))
+            lock_row(&mut tx, id).await?
+        };
+        if theirs != self.0.token {
+            return Err(self.found_lost(theirs));
         }
+        if let Some(shard) = shard {
+            tx.keep(shard);
+        }
+        Ok(tx)
     }
 
-    async fn change_shard(
-        &self,
-        mut tx: Transaction,
-        shard: Shard,
-    ) -> Result<Transaction, FenceError> {
+    /// Updates a row that has the token of this master, and returns the token that it has.
+    async fn change_row(&self, tx: &mut Transaction, id: i64) -> Result<i64, FenceError> {
         let change = sql("UPDATE bbs_fence SET uses = uses + 1 WHERE id = ? AND token = ?");
         let changed = tx
-            .execute(change.bind(shard.id).bind(self.0.token))
+            .execute(change.bind(id).bind(self.0.token))
             .await
             .map_err(FenceError::reading)?;
         if changed == 1 {
-            tx.keep(shard);
-            return Ok(tx);
+            return Ok(self.0.token);
         }
-        let theirs = token_in(
-            &mut tx,
-            sql("SELECT token FROM bbs_fence WHERE id = ?").bind(shard.id),
-        )
-        .await?;
-        Err(self.found_lost(theirs))
+        let token = sql("SELECT token FROM bbs_fence WHERE id = ?");
+        token_in(tx, token.bind(id)).await
     }
 
     fn found_lost(&self, theirs: i64) -> FenceError {
@@ -416,39 +417,60 @@ async fn raised(database: &Database, in_cluster: bool) -> Result<i64, FenceError
     tx.limit_waits(LONGEST_WAIT)
         .await
         .map_err(FenceError::raising)?;
-    let raised = tx
-        // Every row, so that it conflicts with each open transaction of the former master, whichever
-        // shard that one uses.
-        .execute(sql("UPDATE bbs_fence SET token = token + 1"))
+    // Every row, so that it conflicts with each open transaction of the former master, whichever
+    // row that one uses.
+    tx.execute(sql("UPDATE bbs_fence SET token = token + 1"))
         .await
         .map_err(FenceError::raising)?;
-    if raised == 0 {
-        insert(&mut tx, 1, first_token()).await?;
-    }
-    let token = token_in(&mut tx, sql("SELECT token FROM bbs_fence WHERE id = 1")).await?;
-    if in_cluster {
-        for id in 2..=SHARDS {
-            if token_in(
-                &mut tx,
-                sql("SELECT token FROM bbs_fence WHERE id = ?").bind(id),
-            )
-            .await?
-                == 0
-            {
-                insert(&mut tx, id, token).await?;
-            }
-        }
+    let highest = sql("SELECT MAX(token) FROM bbs_fence");
+    let highest = tx
+        .fetch_number(highest)
+        .await
+        .map_err(FenceError::raising)?;
+    let token = if highest == 0 { first_token() } else { highest };
+    // Rows that another raise has inserted since this one began, or that were restored, may have
+    // another one.
+    let equal = sql("UPDATE bbs_fence SET token = ? WHERE token <> ?");
+    tx.execute(equal.bind(token).bind(token))
+        .await
+        .map_err(FenceError::raising)?;
+    let present = tx.fetch_as(sql("SELECT id FROM bbs_fence"), |row| {
+        row.integer_or_zero(0)
+    });
+    let present: BTreeSet<i64> = present.await.map_err(FenceError::raising)?;
+    let missing = (1..=rows(database, in_cluster)).filter(|id| !present.contains(id));
+    let missing: Vec<_> = missing.map(|id| format!("({id}, {token})")).collect();
+    if !missing.is_empty() {
+        let missing = missing.join(", ");
+        let insert = format!("INSERT INTO bbs_fence (id, token) VALUES {missing}");
+        tx.execute(sql(insert)).await.map_err(FenceError::raising)?;
     }
     tx.commit().await.map_err(FenceError::raising)?;
     Ok(token)
 }
 
-async fn insert(tx: &mut Transaction, id: i64, token: i64) -> Result<(), FenceError> {
-    let statement = sql("INSERT INTO bbs_fence (id, token) VALUES (?, ?)")
-        .bind(id)
-        .bind(token);
-    tx.execute(statement).await.map_err(FenceError::raising)?;
-    Ok(())
+/// The number of rows that a master needs.
+fn rows(database: &Database, is_in_cluster: bool) -> i64 {
+    if is_in_cluster {
+        return SHARDS;
+    }
+    match database.dialect() {
+        Dialect::Postgres => {
+            i64::try_from(database.readers()).map_or(SHARDS, |sessions| sessions.max(SHARDS))
+        }
+        Dialect::Sqlite | Dialect::Mysql => 1,
+    }
+}
+
+/// Locks a row shared, and returns its token.
+async fn lock_row(tx: &mut Transaction, id: i64) -> Result<i64, FenceError> {
+    let token = match tx.dialect() {
+        // It has one writer, and this transaction is it.
+        Dialect::Sqlite => sql("SELECT token FROM bbs_fence WHERE id = 1"),
+        Dialect::Postgres => sql("SELECT token FROM bbs_fence WHERE id = ? FOR SHARE").bind(id),
+        Dialect::Mysql => sql("SELECT token FROM bbs_fence WHERE id = 1 LOCK IN SHARE MODE"),
+    };
+    token_in(tx, token).await
 }
 
 /// The token in a row; zero, which no master has, without a row.

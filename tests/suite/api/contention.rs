@@ -129,7 +129,7 @@ async fn deadlocked_update_is_retried(kind: Kind) {
             server.test_database.wait_for_lock_wait().await;
             // The database may abort either transaction; this one is dropped in both cases.
             let _ = other
-                .execute(sql("UPDATE bbs_fence SET token = token WHERE id = 1"))
+                .execute(sql("UPDATE bbs_fence SET token = token"))
                 .await;
             drop(other);
         };
