@@ -160,14 +160,11 @@ impl Online {
         context: &Context,
         fence: &Fence,
     ) -> Result<bool, MigrateError> {
-        let mut tx = if context.database.dialect() == Dialect::Sqlite {
-            context.database.read().await?
-        } else {
+        if context.database.dialect() != Dialect::Sqlite {
             // A server may go on with a commit whose connection is lost.
-            let mut tx = fence.begin_change().await?;
-            state::wait_for_writers(&mut tx).await?;
-            tx
-        };
+            state::wait_for_writers(fence).await?;
+        }
+        let mut tx = context.database.read().await?;
         let phase = state::phase(&mut tx).await?;
         Ok(phase.is_none_or(Phase::has_arrived))
     }

@@ -242,10 +242,24 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     Ok(Some(read().about(TABLE)?))
 }
 
-/// Locks the record of the unfinished migration: waits for transactions that have written it.
-pub(super) async fn wait_for_writers(tx: &mut Transaction) -> Result<(), MigrateError> {
-    let lock = sql("UPDATE bbs_migration SET token = token WHERE id = 1");
-    tx.execute(lock).await.about("bbs_migration")?;
+/// Waits for transactions that have written the record of the unfinished migration: none that is
+/// being committed commits afterwards. In a Galera cluster, where a lock is one of a node, the
+/// record is changed and changed back, as the version by [`lock_version`].
+///
+/// # Errors
+/// Transient if such a transaction may still commit.
+pub(super) async fn wait_for_writers(fence: &Fence) -> Result<(), MigrateError> {
+    let tokens: &[&str] = if fence.is_in_cluster() {
+        &["token + 1", "token - 1"]
+    } else {
+        &["token"]
+    };
+    let mut tx = fence.begin_change().await?;
+    for token in tokens {
+        let change = format!("UPDATE bbs_migration SET token = {token} WHERE id = 1");
+        tx.execute(sql(change)).await.about("bbs_migration")?;
+    }
+    tx.commit().await.about("bbs_migration")?;
     Ok(())
 }
 
@@ -255,11 +269,7 @@ pub(super) async fn wait_for_commits(context: &Context, fence: &Fence) -> Result
     if !exists(&mut context.database.read().await?, "bbs_migration").await? {
         return Ok(());
     }
-    patiently(context, || async {
-        let mut tx = fence.begin_change().await?;
-        wait_for_writers(&mut tx).await
-    })
-    .await
+    patiently(context, || wait_for_writers(fence)).await
 }
 
 /// Locks the version: waits for a migration that begins, and lets none begin before the transaction
