@@ -217,7 +217,9 @@ fn definition_with(dialect: Dialect, column: &Column, options: &ColumnOptions) -
             format!("DEFAULT {default}")
         }
     });
-    let invisible = options.is_invisible.then(|| mysql::INVISIBLE.to_owned());
+    // MariaDB requires a default of an invisible column that is not NULL.
+    let may_be_invisible = column.nullable || column.default.is_some();
+    let invisible = (options.is_invisible && may_be_invisible).then(|| mysql::INVISIBLE.to_owned());
     let comment = options.comment.as_deref();
     let comment = comment.map(|comment| format!("COMMENT {}", mysql::text_literal(comment)));
     let extra: Vec<_> = [default, invisible, comment]

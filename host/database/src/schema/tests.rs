@@ -328,12 +328,14 @@ fn column_is_created_with_the_options_of_its_owner() {
         .column(Column::text("note").nullable())
         .primary_key(["guid"]);
     let options = TableOptions {
-        of_columns: [("guid".to_owned(), options_of_owner())].into(),
+        of_columns: ["guid", "note"]
+            .map(|name| (name.to_owned(), options_of_owner()))
+            .into(),
         ..TableOptions::default()
     };
     let created = create_table_like(Dialect::Mysql, &table, "apps__2", &options).remove(0);
-    let columns = "`guid` VARCHAR(255) COLLATE latin1_bin NOT NULL INVISIBLE \
-                   COMMENT 'the owner''s; which?', `note` TEXT";
+    let columns = "`guid` VARCHAR(255) COLLATE latin1_bin NOT NULL COMMENT 'the owner''s; which?', \
+                   `note` TEXT COLLATE latin1_bin INVISIBLE COMMENT 'the owner''s; which?'";
     assert!(created.contains(columns), "{created}");
 }
 
