@@ -179,15 +179,16 @@ async fn attempt_removal(
         (Err(SlotError::NotFound), Some(instance))
             if before.presence_of(instance) == Some(Presence::Evacuating) =>
         {
-            match writer.wanted(process_guid).await? {
+            // The rows that a removed desired LRP leaves name no definition, also where the LRP is
+            // desired again.
+            if service.update_hints().is_asked(instance, writer.now_ns()) {
+                after.remove_evacuating(instance)?;
+            } else {
                 // Without the managed row, the current definition shows whether an update replaces
                 // it.
-                Some(wanted) => after.remove_without_successor(instance, &wanted.definition_id)?,
-                // The rows that a removed desired LRP leaves name no definition.
-                None if service.update_hints().is_asked(instance, writer.now_ns()) => {
-                    after.remove_evacuating(instance)?;
-                }
-                None => return Err(DomainError::NotFound),
+                let wanted = writer.wanted(process_guid).await?;
+                let wanted = wanted.ok_or(DomainError::NotFound)?;
+                after.remove_without_successor(instance, &wanted.definition_id)?;
             }
         }
         (removed, _) => removed?,

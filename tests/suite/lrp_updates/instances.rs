@@ -329,6 +329,23 @@ async fn containers_of_an_lrp_removed_during_its_update_are_removed_by_their_cel
     }
 }
 
+on_each_layout!(replaced_container_is_removed_by_its_cell_once_its_lrp_is_desired_again);
+async fn replaced_container_is_removed_by_its_cell_once_its_lrp_is_desired_again(kind: Kind) {
+    let server = updating(kind, 1).await;
+    claim_new(&server, 0, "new-0").await;
+    assert_eq!(remove_lrp(&server).await, None);
+    desire(&server, version_1()).await;
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(0, Some("old-0"))).await,
+        None
+    );
+    let rows = rows(&server).await;
+    assert!(
+        !rows.is_empty() && rows.iter().all(|row| !row.contains("old-0")),
+        "{rows:?}"
+    );
+}
+
 on_each_layout!(container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell);
 async fn container_whose_waiting_successor_is_not_desired_is_removed_by_its_cell(kind: Kind) {
     let server = updating(kind, 1).await;
