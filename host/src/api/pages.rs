@@ -147,7 +147,10 @@ impl Pages {
 
     async fn read(&mut self, after: Option<Key>) -> Result<Vec<u8>, RunError> {
         self.state = PageState::Done;
+        let api = Arc::clone(&self.api);
         let mut through: Option<Key> = None;
+        // For all attempts: it would be a wait for each otherwise.
+        let mut permit = None;
         loop {
             // The call is answered with the first page, so its waits are those of the call.
             let waits_until = if after.is_none() {
@@ -157,6 +160,7 @@ impl Pages {
             };
             let extent = Extent::Page {
                 reader: self.reader.take(),
+                permit,
                 waits_until,
                 range: Range {
                     after: after.clone(),
@@ -167,14 +171,13 @@ impl Pages {
             let Run {
                 answer,
                 reader,
+                permit: kept,
                 next,
                 cut,
                 has_one_key,
-            } = self
-                .api
-                .run(self.target.clone(), &self.request, extent)
-                .await;
+            } = api.run(self.target.clone(), &self.request, extent).await;
             self.reader = reader;
+            permit = kept;
             self.idle_until = Instant::now() + self.api.longest_pause;
             if cut.is_some() {
                 // In the same transaction, so the list that was too long ends there again.

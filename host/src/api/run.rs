@@ -33,22 +33,25 @@ const LARGE_RUNS: usize = 2;
     clippy::large_enum_variant,
     reason = "one for each run, and moved once"
 )]
-pub(super) enum Extent {
+pub(super) enum Extent<'a> {
     Whole,
     /// The first page of `range`. `reader` is that of the page before, or of an attempt at this
-    /// one; the run begins before `waits_until`.
+    /// one, which has the permit, too; the run begins before `waits_until`.
     Page {
         reader: Option<Reader>,
+        permit: Option<RunPermit<'a>>,
         waits_until: Instant,
         range: Range,
     },
 }
 
 /// The result of one run.
-pub(super) struct Run {
+pub(super) struct Run<'a> {
     pub(super) answer: Result<Vec<u8>, RunError>,
     /// The transaction in which a page was read.
     pub(super) reader: Option<Reader>,
+    /// For another attempt at the page.
+    pub(super) permit: Option<RunPermit<'a>>,
     /// The key after which the next page starts; `None` after the last page.
     pub(super) next: Option<Key>,
     /// The end of [`Page::cut`]. With it, there is no answer.
@@ -70,7 +73,8 @@ pub(super) struct RunPermits {
 }
 
 /// The right to run the chain, until this is dropped.
-struct RunPermit<'a> {
+#[derive(Debug)]
+pub(super) struct RunPermit<'a> {
     _large: Vec<SemaphorePermit<'a>>,
     _run: Vec<SemaphorePermit<'a>>,
     /// For a page, which keeps a reader.
@@ -181,24 +185,37 @@ pub(super) async fn or_abandoned<T>(
 }
 
 impl Api {
-    pub(super) async fn run(&self, target: CallTarget, request: &Request, extent: Extent) -> Run {
+    pub(super) async fn run<'a>(
+        &'a self,
+        target: CallTarget,
+        request: &Request,
+        mut extent: Extent<'a>,
+    ) -> Run<'a> {
         let failed = |answer| Run {
             answer,
             reader: None,
+            permit: None,
             next: None,
             cut: None,
             has_one_key: false,
         };
         let is_page = matches!(extent, Extent::Page { .. });
-        let waits_until = match &extent {
-            Extent::Whole => request.waits_until,
-            Extent::Page { waits_until, .. } => *waits_until,
+        let (waits_until, permit) = match &mut extent {
+            Extent::Whole => (request.waits_until, None),
+            Extent::Page {
+                waits_until,
+                permit,
+                ..
+            } => (*waits_until, permit.take()),
         };
         // Before the first page, which holds a connection: a run that waits for its permit must not
         // hold what others may need.
-        let _permit = match self.permit(&target, request, is_page, waits_until).await {
-            Ok(permit) => permit,
-            Err(error) => return failed(Err(error)),
+        let permit = match permit {
+            Some(permit) => Some(permit),
+            None => match self.permit(&target, request, is_page, waits_until).await {
+                Ok(permit) => permit,
+                Err(error) => return failed(Err(error)),
+            },
         };
         let mut page = match extent {
             Extent::Whole => None,
@@ -222,6 +239,7 @@ impl Api {
         Run {
             answer,
             reader: page.and_then(Page::into_reader),
+            permit,
             next,
             cut,
             has_one_key,

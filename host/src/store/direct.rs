@@ -18,6 +18,9 @@ use super::page::{Key, Listed, PageEnd, Range};
 use super::record::{Projection, SelectedRow};
 use super::{EntityTable, Session, Store, StoreError, failed};
 
+/// The rows of a unit for which a list reads enough at once.
+const ROWS_OF_UNIT: u64 = 20;
+
 /// The readable records of a range.
 pub(super) async fn list<T>(
     Session { store, tx }: &mut Session,
@@ -187,8 +190,14 @@ async fn page<T>(
     let dialect = tx.dialect();
     if filter.is_complete_in_sql(dialect) {
         // One row more than units: the last row belongs to a unit beyond the page, unless some
-        // units have several rows.
-        let limit = u64::from(units) + 1;
+        // units have several rows. Those of a later list may where those of the first have one.
+        let has_several = table.primary_key != [table.key];
+        let rows_of_unit = if has_several && range.through.is_some() {
+            ROWS_OF_UNIT
+        } else {
+            1
+        };
+        let limit = u64::from(units) * rows_of_unit + 1;
         let select = select(projection, filter, range, dialect)
             .limit(limit)
             .to_owned();
