@@ -61,3 +61,19 @@ pub fn date_and_time(seconds: i64) -> String {
         |time| time.format("%FT%T").to_string(),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_by_rfc_3339_and_those_beyond_as_numbers() {
+        for (seconds, written) in [
+            (951_782_400, "2000-02-29T00:00:00"),
+            (-1, "1969-12-31T23:59:59"),
+            (i64::MAX, "9223372036854775807"),
+        ] {
+            assert_eq!(date_and_time(seconds), written);
+        }
+    }
+}

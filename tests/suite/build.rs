@@ -201,6 +201,20 @@ fn module_that_may_have_run_is_replaced_only_on_request() {
         report.contains("0.8-to-0.9.wasm") && !report.contains("add-shade.wasm"),
         "{report}"
     );
+
+    // A build that was killed before it deleted what it has dropped.
+    let modules = work.path().join("modules");
+    std::fs::copy(modules.join("0.8-to-0.9.wasm"), modules.join("left.wasm")).unwrap();
+    let named = format!("name = \"apps\"\nserial = 7\n{}", state().0);
+    std::fs::write(modules.join("catalog.toml"), named).unwrap();
+    refused(module(work.path(), &everything), &["left.wasm"]);
+    succeed(module(
+        work.path(),
+        &[&everything[..], &["--replace"]].concat(),
+    ));
+    let (catalog, files) = state();
+    assert!(catalog.contains("\"apps\"") && catalog.contains("serial = 7"));
+    assert!(!files.contains(&"left.wasm".to_owned()), "{files:?}");
 }
 
 /// Goal: a module that refuses every unit is found by the check, with the reason.

@@ -6,6 +6,7 @@ mod compile;
 mod sources;
 mod toolchain;
 
+use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -188,14 +189,14 @@ pub fn build(
     // A catalog that cannot be used is reported before the crates are compiled, which takes long:
     // other commands may change the folder meanwhile.
     let lock = catalog::lock(into).map_err(failed)?;
-    content_before(into, base, *others)?;
+    content_before(into, base, *others, *replace)?;
     drop(lock);
     let base_migrations = Catalog::migrations_of(base)?;
     let built = built(crates, into, sandbox, progress)?;
     let new: Vec<_> = built.iter().map(|built| built.entry.clone()).collect();
     placement::refuse_twins(&new)?;
     let _lock = catalog::lock(into).map_err(failed)?;
-    let before = content_before(into, base, *others)?;
+    let before = content_before(into, base, *others, *replace)?;
     let entries = match others {
         Others::Keep => placement::merge(before.entries.clone(), new, &base_migrations)?,
         Others::Drop => placement::chain(new, &base_migrations),
@@ -209,12 +210,12 @@ pub fn build(
         ..before.clone()
     };
     let signature = write(into, &built, after, releases.as_deref()).map_err(failed)?;
-    for gone in before
-        .entries
-        .iter()
-        .filter(|old| entries.iter().all(|entry| entry.file != old.file))
-    {
-        std::fs::remove_file(into.join(&gone.file)).map_err(failed)?;
+    let listed_before: BTreeSet<_> = before.entries.iter().map(|old| &old.file).collect();
+    let deletes_others = *others == Others::Drop && *replace;
+    for gone in catalog::unlisted(into, &entries)? {
+        if deletes_others || listed_before.contains(&gone) {
+            std::fs::remove_file(into.join(gone)).map_err(failed)?;
+        }
     }
     let all_before = placement::union(&base_migrations, &placement::migrations_of(&before.entries));
     let all_after = placement::union(&base_migrations, &placement::migrations_of(&entries));
@@ -227,16 +228,22 @@ pub fn build(
 }
 
 /// The catalog of the folder before the build. One that cannot be read counts as empty if the
-/// build drops its other modules anyway.
+/// build drops its other modules anyway. Files that it does not list, as a build leaves that was
+/// killed before its end, are no fault if they may be deleted.
 fn content_before(
     into: &Path,
     base: &[PathBuf],
     others: Others,
+    replace: bool,
 ) -> Result<CatalogContent, CatalogError> {
     if !into.join(CATALOG_FILE).exists() {
         return Ok(CatalogContent::default());
     }
     match Catalog::entries(into, base).and_then(|_| catalog::read(into)) {
+        Err(CatalogError::Unlisted { .. }) if others == Others::Drop && replace => {
+            catalog::read(into)
+        }
+        Err(fault @ CatalogError::Unlisted { .. }) => Err(fault),
         Err(_) if others == Others::Drop => Ok(CatalogContent::default()),
         read => read,
     }
@@ -256,10 +263,13 @@ fn write(
     if let Some(list) = &list {
         content.releases = content.releases.filter(|digest| *digest == digest_of(list));
     }
+    let list = list
+        .map(|list| catalog::complete_file(into, &list))
+        .transpose()?;
     let modules = built.iter().map(|built| (&built.entry, &*built.component));
     let signature = placement::place(into, modules, || catalog::write(into, &content))?;
     if let Some(list) = list {
-        std::fs::write(into.join(RELEASES_FILE), list)?;
+        catalog::persist_readable(list, &into.join(RELEASES_FILE))?;
     }
     Ok(signature)
 }

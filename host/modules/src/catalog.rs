@@ -367,6 +367,21 @@ pub(super) fn check_sequence(
 }
 
 fn refuse_unlisted(folder: &Path, entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+    match unlisted(folder, entries)?.into_iter().next() {
+        Some(file) => Err(CatalogError::Unlisted {
+            folder: folder.to_owned(),
+            file,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The files of a folder that look like modules and that no entry names, in the order of their
+/// names.
+pub(super) fn unlisted(
+    folder: &Path,
+    entries: &[CatalogEntry],
+) -> Result<Vec<String>, CatalogError> {
     let failed = |source| CatalogError::Read {
         path: folder.to_owned(),
         source,
@@ -381,16 +396,8 @@ fn refuse_unlisted(folder: &Path, entries: &[CatalogEntry]) -> Result<(), Catalo
                 .into_owned(),
         );
     }
-    match found
-        .into_iter()
-        .find(|file| file.ends_with(".wasm") && !listed.contains(file.as_str()))
-    {
-        Some(file) => Err(CatalogError::Unlisted {
-            folder: folder.to_owned(),
-            file,
-        }),
-        None => Ok(()),
-    }
+    found.retain(|file| file.ends_with(".wasm") && !listed.contains(file.as_str()));
+    Ok(found.into_iter().collect())
 }
 
 /// Reads the file of an entry, and checks that its digest matches the entry.

@@ -70,7 +70,7 @@ impl CompileCommand {
             serde_json::json!({ "folder": into, "compiled": compiled, "present": present });
         self.form.print(&result, || {
             format!(
-                "{compiled} compiled, {present} were already there; {} has {all} modules\n",
+                "{compiled} compiled into {}, {present} were in a cache before\n",
                 into.display()
             )
         })
