@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use bbs::testing::database::sql;
 use bbs::testing::lock::fence::{Fence, FenceError};
-use bbs::testing::migrate::fault;
+use bbs::testing::migrate::online::{self, Start};
+use bbs::testing::migrate::{Context, Intent, fault};
 use bbs_lens::layout::schema::Sealing;
 use tokio::sync::watch;
 
 use super::crash::{SHARE, command, inspect, migrate_to_newest, run};
 use super::faults::{frozen_at, signal};
+use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, texts};
 use crate::harness::fixture::{self, OLDEST};
 use crate::harness::galera::Cluster;
@@ -211,6 +213,82 @@ async fn quarantine_command_and_migration_that_begins_on_another_node_do_not_bot
     let version = texts(&elsewhere, version).await.remove(0);
     assert!(version.ends_with("}."), "{version}");
     elsewhere.close().await;
+}
+
+/// Goal: as above, for a migration that was given up and begins again: it writes the version as it
+/// finds it. Method: a transaction that locks the version, as the one of a command, is open on
+/// another node.
+#[tokio::test(flavor = "multi_thread")]
+async fn migration_that_begins_again_and_quarantine_command_on_another_node_do_not_both_commit() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    fixture::write_share_to(&database, SHARE).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    // The second start serves the version found, and gives the migration up.
+    for wanted in [NEWEST, fixture::VERSION] {
+        let started = online::start(&stored.context, &fence, Intent::Up { wanted }).await;
+        started.unwrap();
+    }
+
+    let there = database.through(cluster.node(1));
+    let elsewhere = there.open_with_idle_limit(PATIENCE).await;
+    let version = "SELECT CONCAT(value, '.') FROM configurations WHERE id = 'version'";
+    let recorded = texts(&elsewhere, version).await;
+    // Without a row of the fence, over which the two might conflict, too.
+    let mut command = elsewhere.write().await.unwrap();
+    for value in ["CONCAT(value, ' ')", "RTRIM(value)"] {
+        let lock = format!("UPDATE configurations SET value = {value} WHERE id = 'version'");
+        command.execute(sql(lock)).await.unwrap();
+    }
+    let intent = Intent::Up { wanted: NEWEST };
+    let started = online::start(&stored.context, &fence, intent).await;
+    let started = started.unwrap();
+    assert!(matches!(started, Start::Follow(_)), "{started:?}");
+    command.commit().await.expect_err("the migration has begun");
+    assert_eq!(texts(&elsewhere, version).await, recorded);
+    elsewhere.close().await;
+    stored.context.database.close().await;
+}
+
+/// Goal: a cut-over whose connection is lost does not commit once the host has found that its
+/// version has not arrived, and goes on with the original tables. Method: a transaction that writes
+/// the record of the migration, as the one of a cut-over, is open on another node.
+#[tokio::test(flavor = "multi_thread")]
+async fn cut_over_on_another_node_does_not_commit_once_its_version_is_known_not_to_have_arrived() {
+    let cluster = Cluster::start();
+    let database = cluster.database();
+    fixture::write_share_to(&database, SHARE).await;
+    let stored = Stored::open(&database, fixture::migrations()).await;
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let intent = Intent::Up { wanted: NEWEST };
+    let Start::Follow(online) = online::start(&stored.context, &fence, intent)
+        .await
+        .unwrap()
+    else {
+        panic!("there is nothing to migrate")
+    };
+
+    let lost = database.open_with_idle_limit(PATIENCE).await;
+    // Without a row of the fence, over which the two might conflict, too.
+    let mut cut_over = lost.write().await.unwrap();
+    let arrives = "UPDATE bbs_migration SET phase = 'renaming' WHERE id = 1";
+    cut_over.execute(sql(arrives)).await.unwrap();
+    let elsewhere = database.through(cluster.node(1)).open().await;
+    let context = Context {
+        database: elsewhere.clone(),
+        ..stored.context.clone()
+    };
+    let fence_elsewhere = Fence::of_master(&elsewhere).await.unwrap();
+    let has_arrived = online.has_arrived(&context, &fence_elsewhere).await;
+    assert!(!has_arrived.unwrap());
+    cut_over.commit().await.expect_err("it has not arrived");
+    let record = "SELECT CONCAT(phase, ' ', token) FROM bbs_migration";
+    let unchanged = format!("begun {}", fence.token());
+    assert_eq!(texts(&elsewhere, record).await, [unchanged]);
+    elsewhere.close().await;
+    lost.close().await;
+    stored.context.database.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
