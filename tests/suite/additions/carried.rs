@@ -8,6 +8,7 @@ use bbs::testing::migrate::online::{self, Start};
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
 use crate::harness::fixture::{OLDEST, VERSION};
+use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::Stored;
 
 /// The kinds and names of what belongs to a table on PostgreSQL, as text.
@@ -163,6 +164,29 @@ async fn belongings_of_mysql_are_carried_over(stored: Stored) {
         stored.execute(statement).await;
     }
     assert_carried_over(&stored, MYSQL_PROPERTIES).await;
+}
+
+on_each_mysql!(invisible_column_is_visible_in_a_layout_in_which_it_has_no_default);
+/// Goal: such a column does not keep its database from being migrated down. MariaDB requires a
+/// default of an invisible column that is not NULL, which `rootfs` does not have before a later
+/// version.
+async fn invisible_column_is_visible_in_a_layout_in_which_it_has_no_default(kind: Kind) {
+    let visibility = "SELECT UPPER(extra) FROM information_schema.columns \
+                      WHERE table_schema = DATABASE() AND table_name = 'desired_lrps' \
+                      AND column_name = 'rootfs'";
+    let values = "SELECT CONCAT(process_guid, ' ', rootfs) FROM desired_lrps ORDER BY process_guid";
+    let stored = with_fixture(kind).await;
+    stored.up(newest(&stored)).await.unwrap();
+    stored
+        .execute(
+            "ALTER TABLE desired_lrps MODIFY rootfs VARCHAR(1024) NOT NULL DEFAULT '' INVISIBLE",
+        )
+        .await;
+    assert_eq!(properties(&stored, visibility).await, ["INVISIBLE"]);
+    let before = properties(&stored, values).await;
+    stored.down(OLDEST).await.unwrap();
+    assert_eq!(properties(&stored, visibility).await, [""]);
+    assert_eq!(properties(&stored, values).await, before);
 }
 
 /// Gives columns collations of their own, and two LRPs guids that differ in case.
