@@ -1,12 +1,16 @@
-//! Calls that conflict with another transaction in the database: they wait or are retried, and the
-//! client sees no error.
+//! Calls that conflict with another call, or with another transaction in the database: they wait or
+//! are retried, and the client sees no error.
 
 use std::time::{Duration, Instant};
 
+use bbs::testing::api::{Answer, Request};
 use bbs::testing::database::sql;
+use bbs::testing::modules::translate::Verb;
+use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
-use futures_util::{StreamExt, stream};
+use bbs_proto::prost::Message;
+use futures_util::{FutureExt, StreamExt, stream};
 
 use super::actual_lrps::{CLAIM, CRASH, START, call_error, claim, crash, images, rows, start};
 use super::{desire, get, lrp};
@@ -224,4 +228,55 @@ async fn unknown_containers_of_many_lrps_start_concurrently(kind: Kind) {
     let found: Vec<_> = starts.buffer_unordered(20).collect().await;
     assert_eq!(found, vec![None; CONTAINERS]);
     assert_eq!(rows(&server).await, vec!["0/0/RUNNING/a/0"; CONTAINERS]);
+}
+
+/// Goal: an LRP that is stored gets all of its instances, however long its call has waited. Method:
+/// the waits of the call end as it begins, and another call has the lock of the LRP between two
+/// transactions that create its instances.
+#[tokio::test]
+async fn instances_of_a_stored_lrp_are_created_after_the_waits_of_its_call_have_ended() {
+    /// One more than a transaction creates.
+    const INSTANCES: i32 = 501;
+    /// Longer than a call waits for a lock after its other waits, shorter than the longest wait.
+    const HELD: Duration = Duration::from_secs(4);
+    let server = Server::empty(Kind::Sqlite).await;
+    let desired = proto::DesireLrpRequest {
+        desired_lrp: Some(proto::DesiredLrp {
+            instances: INSTANCES,
+            ..lrp("guid")
+        }),
+    };
+    let found = server.api.find(None, Verb::Post, "desired_lrp/desire.r2");
+    let (_, target) = found.expect("a method");
+    let request = Request {
+        body: desired.encode_to_vec().into(),
+        trace_id: TraceId::NONE,
+        abandoned: Default::default(),
+        waits_until: tokio::time::Instant::now(),
+    };
+    let before = server.service.lock_key(b"guid").await.unwrap();
+    let mut call = std::pin::pin!(server.api.call(target, request));
+    let mut next = std::pin::pin!(server.service.lock_key(b"guid"));
+    // They get the lock in the order in which they begin to wait for it.
+    assert!(call.as_mut().now_or_never().is_none());
+    assert!(next.as_mut().now_or_never().is_none());
+    drop(before);
+    let held = tokio::select! {
+        biased;
+        answer = &mut call => panic!("it did not wait: {answer:?}"),
+        held = &mut next => held.unwrap(),
+    };
+
+    tokio::time::pause();
+    let ended = tokio::time::timeout(HELD, &mut call).await;
+    tokio::time::resume();
+    assert!(ended.is_err(), "it does not wait any more: {ended:?}");
+    drop(held);
+    let Answer::Whole(answer) = call.await else {
+        panic!("the call is refused")
+    };
+    let answer = proto::DesiredLrpLifecycleResponse::decode(&answer[..]).unwrap();
+    assert_eq!(answer.error, None);
+    let created = server.texts("SELECT COUNT(*) FROM actual_lrps").await;
+    assert_eq!(created, [INSTANCES.to_string()]);
 }
