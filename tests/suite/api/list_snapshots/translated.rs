@@ -282,6 +282,30 @@ async fn waits_for_a_place_and_then_for_a_run_have_one_limit() {
     other.abort();
 }
 
+/// Goal: a page that is read again does not wait for another run. Method: the page is too large for
+/// the only instance of the translator, for which another list waits meanwhile.
+#[tokio::test]
+async fn page_that_is_read_again_keeps_its_run() {
+    let translator = ListTranslator::new();
+    let server = with_translator(Kind::Sqlite, &translator, 2).await;
+    for guid in ["a", "b"] {
+        desire_annotated(&server, guid, "domain", LARGEST_ANSWER / 2).await;
+    }
+    let list = tokio::spawn(listed(&server, "waits"));
+    translator.stopped().await;
+    let mut other = std::pin::pin!(listed(&server, "joins"));
+    assert!(other.as_mut().now_or_never().is_none(), "it waits");
+    // Two for each time that the page is read.
+    translator.goes_on.add_permits(4);
+    let Answer::Pages(mut list) = list.await.unwrap() else {
+        panic!("the page has one record, and another one follows")
+    };
+    let page = list.next().await.expect("the first page");
+    let page = proto::DesiredLrPsResponse::decode(&page[..]).unwrap();
+    assert_eq!((page.error, page.desired_lrps.len()), (None, 1));
+    assert!(matches!(other.await, Answer::Pages(_)));
+}
+
 /// Goal: lists of the translators before and after a reload leave readers to other calls. Method:
 /// those before it have as many readers as translated calls may have.
 #[tokio::test]
