@@ -31,7 +31,8 @@ const LARGEST_ANSWER: usize = 4_000;
 const OTHERS: &str = "others";
 
 /// A translator whose method `Waits` stops before it calls the next version and before it answers;
-/// `Joins` lists the records of the request, and then all; `Others`, then those of [`OTHERS`].
+/// `Joins` lists the records of the request, and then all; `Others`, then those of [`OTHERS`];
+/// `Instances`, then their instances.
 struct ListTranslator {
     manifest: TranslatorManifest,
     instances: usize,
@@ -44,8 +45,8 @@ struct ListTranslator {
 struct ListTranslatorCall<'a> {
     translator: &'a ListTranslator,
     waits: bool,
-    /// Requests for the lists of the next version that are still to be called, the next one last.
-    lists: Vec<Vec<u8>>,
+    /// The lists of the next version that are still to be called, the next one last.
+    lists: Vec<NextCall>,
 }
 
 impl ListTranslator {
@@ -67,7 +68,7 @@ impl ListTranslator {
                 onto: NativeVersion::Diego.number(),
                 name: "lists".to_owned(),
                 summary: "Lists desired LRPs.".to_owned(),
-                methods: ["Waits", "Joins", "Others"].map(method).into(),
+                methods: ["Waits", "Joins", "Others", "Instances"].map(method).into(),
                 hides: Vec::new(),
             },
             instances,
@@ -94,15 +95,19 @@ impl Translate for ListTranslator {
 
     fn call(&self, method: &str, request: Bytes) -> Box<dyn TranslatedCall + '_> {
         let later = match method {
-            "Joins" => Some(of_domain("")),
-            "Others" => Some(of_domain(OTHERS)),
+            "Joins" => Some(desired_lrps(of_domain("").encode_to_vec())),
+            "Others" => Some(desired_lrps(of_domain(OTHERS).encode_to_vec())),
+            "Instances" => Some(NextCall {
+                method: "ActualLRPs".to_owned(),
+                request: Vec::new(),
+            }),
             _ => None,
         };
-        let later = later.map(|later| later.encode_to_vec());
+        let first = desired_lrps(request.to_vec());
         Box::new(ListTranslatorCall {
             translator: self,
             waits: method == "Waits",
-            lists: later.into_iter().chain([request.to_vec()]).collect(),
+            lists: later.into_iter().chain([first]).collect(),
         })
     }
 
@@ -124,14 +129,21 @@ impl TranslatedCall for ListTranslatorCall<'_> {
                 let permit = self.translator.goes_on.acquire().await;
                 permit.expect("the semaphore is never closed").forget();
             }
-            if let Some(request) = self.lists.pop() {
-                let method = "DesiredLRPs_r3".to_owned();
-                return CallProgress::Next(NextCall { method, request });
+            if let Some(list) = self.lists.pop() {
+                return CallProgress::Next(list);
             }
             let list = answer.expect("the answer to the last list");
             CallProgress::Answered(list.and_then(of_limited_size))
         };
         resumed.boxed()
+    }
+}
+
+/// The list of desired LRPs of the next version.
+fn desired_lrps(request: Vec<u8>) -> NextCall {
+    NextCall {
+        method: "DesiredLRPs_r3".to_owned(),
+        request,
     }
 }
 
@@ -357,6 +369,31 @@ async fn later_list_of_a_page_is_bounded_and_complete(kind: Kind) {
         guids.extend(page.desired_lrps.into_iter().map(|lrp| lrp.process_guid));
     }
     assert_eq!(guids.concat(), b"abcdefg");
+}
+
+/// Goal: a later list with several records of each unit has the units of a whole page.
+#[tokio::test]
+async fn later_list_with_several_records_of_a_unit_does_not_cut_the_page() {
+    /// With more than one, the units of a page have more records than its first list reads.
+    const INSTANCES: i32 = 2;
+    let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 2).await;
+    for guid in ["a", "b", "c", "d", "e"] {
+        let desired = proto::DesiredLrp {
+            instances: INSTANCES,
+            ..lrp(guid)
+        };
+        desire(&server, desired).await;
+    }
+    let Answer::Pages(mut list) = listed(&server, "instances").await else {
+        panic!("the list has several pages")
+    };
+    let mut found = Vec::new();
+    while let Some(page) = list.next().await {
+        let page = proto::ActualLrPsResponse::decode(&page[..]).unwrap();
+        assert_eq!(page.error, None);
+        found.push(page.actual_lrps.len());
+    }
+    assert_eq!(found, [4, 4, 2]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
