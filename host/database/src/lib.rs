@@ -220,7 +220,6 @@ fn is_exhausted(pool: &SqlitePool) -> bool {
 
 /// Why no transaction could be begun.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum DatabaseError {
     #[error(
         "the SQLite database {name} cannot be opened: {what}; correct `database_connection_string`"

@@ -94,7 +94,6 @@ impl BuildRequest {
 
 /// Why crates could not be built into a folder of modules.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum BuildError {
     #[error(transparent)]
     Source(#[from] SourceError),

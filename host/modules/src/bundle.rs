@@ -33,7 +33,6 @@ const BUNDLE_BYTES: u64 = ARTIFACT_BYTES + (32 << 20);
 
 /// Why a folder was not saved, or a bundle not loaded. Nothing was written.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum BundleError {
     #[error(transparent)]
     Folder(#[from] FolderError),

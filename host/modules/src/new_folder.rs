@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 /// Why a folder was not written; it is unchanged.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum NewFolderError {
     #[error(
         "{} is not empty; name a new folder, or add single modules to this one with `bbs module add FILE.wasm --into {0}`",

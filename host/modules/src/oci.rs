@@ -36,7 +36,6 @@ pub(super) const ARTIFACT_BYTES: u64 = 256 << 20;
 
 /// Why an artifact is not a folder of modules that a host could use.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ArtifactError {
     #[error("its manifest is not that of an OCI image")]
     Manifest(#[source] serde_json::Error),
@@ -78,7 +77,6 @@ pub enum ArtifactError {
 
 /// Why a folder cannot be made an artifact.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum FolderError {
     #[error("the folder {} is not a valid catalog with its modules", .folder.display())]
     Catalog {

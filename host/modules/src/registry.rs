@@ -71,7 +71,6 @@ impl std::fmt::Display for ArtifactReference {
 
 /// Why an artifact was not pushed or pulled. No folder was written.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum RegistryError {
     #[error(
         "{reference} has a digest, which only the content of the folder determines; name a tag alone"

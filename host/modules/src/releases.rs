@@ -31,7 +31,6 @@ pub struct Release {
 
 /// Why a release cannot be pinned.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ReleaseError {
     #[error("{} cannot be read; name the versions with `pin_data_version` and `pin_api_version` instead", .path.display())]
     Read {

@@ -15,7 +15,6 @@ use super::sandbox::Sandbox;
 /// Why a module was not removed; the folder is unchanged, unless the error is
 /// [`RemoveError::Write`].
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum RemoveError {
     #[error("the catalog of the folder cannot be read")]
     Catalog(#[source] CatalogError),

@@ -62,7 +62,6 @@ pub struct Sandbox {
 
 /// Why the sandbox cannot start.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SandboxError {
     #[error(
         "the sandbox cannot start; it needs an x86-64 Linux that lets a process reserve address space (see `ulimit -v`)"
@@ -74,7 +73,6 @@ pub enum SandboxError {
 
 /// Why a file could not be compiled as a component.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum ComponentError {
     #[error("{} cannot be read; check that it exists and is readable", .path.display())]
     Read {

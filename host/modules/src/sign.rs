@@ -15,7 +15,6 @@ use crate::signatures::{
 
 /// Why a catalog was not signed. Nothing was written, unless the error is [`SignError::Write`].
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SignError {
     #[error("the folder {} is not a valid catalog with its modules", .folder.display())]
     Catalog {

@@ -35,7 +35,6 @@ pub struct TrustedKeys(BTreeMap<String, Vec<PublicKey>>);
 
 /// Why the trusted keys of a configuration cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TrustedKeyError {
     #[error("{name:?} is not the name of a catalog; {NAME_RULE}")]
     Name { name: String },
@@ -51,7 +50,6 @@ pub const NAME_RULE: &str = "write 1 to 64 lower-case letters, digits and `-`, b
 
 /// Why the signature of a catalog is not accepted.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SignatureError {
     #[error(
         "the catalog is not signed: there is no {SIGNATURE_FILE}. Sign it with `bbs module sign DIR --key FILE --name NAME` and \

@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 /// A semantic API version, `major.minor`, or a side shape of one, `major.minor-name`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-#[allow(missing_docs, reason = "the fields are the parts of the version")]
 pub struct ApiVersion {
     pub major: u32,
     pub minor: u32,
@@ -155,7 +154,6 @@ pub struct TranslatorManifest {
 /// The HTTP verb of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-#[allow(missing_docs, reason = "the names are HTTP's")]
 pub enum Verb {
     Get,
     Post,
@@ -228,7 +226,6 @@ pub struct TranslatedEvent {
 
 /// A record before and after an operation, as messages of the native version of the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are the record before and after")]
 pub struct ChangedRecord {
     /// The message's name.
     pub message: &'static str,

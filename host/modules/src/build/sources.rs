@@ -9,7 +9,6 @@ use crate::text::ModuleText;
 
 /// Why a list of crates or a manifest cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SourceError {
     #[error("{} cannot be read; name a folder with a Cargo.toml, or run this inside the workspace", .path.display())]
     Read {

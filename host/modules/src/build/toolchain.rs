@@ -13,7 +13,6 @@ pub(super) const TARGET: &str = "wasm32-unknown-unknown";
 
 /// Why the target is absent and could not be added.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum TargetError {
     #[error(
         "the Rust in {} has no standard library for WebAssembly, and there is no `rustup` on the PATH to add it; \

@@ -69,7 +69,6 @@ pub enum CatalogPosition {
         follows: Option<DataVersion>,
     },
     /// A translator, which serves an API version in terms of a newer one, `onto`.
-    #[allow(missing_docs, reason = "the variant's text describes its fields")]
     Translator {
         serves: ApiVersion,
         onto: ApiVersion,

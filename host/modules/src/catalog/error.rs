@@ -13,7 +13,6 @@ use crate::translate::ApiVersion;
 
 /// Why a folder of modules cannot be used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CatalogError {
     #[error("{} is not there; name a folder that `bbs module build --into` has written", .path.display())]
     NoCatalog { path: PathBuf },

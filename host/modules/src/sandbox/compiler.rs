@@ -50,7 +50,6 @@ pub(super) struct Compiler {
 
 /// Why a component was not compiled. The messages continue the name of a file.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CompileError {
     #[error(
         "took more than {limit:?} of processor time to compile; make its functions smaller or fewer"

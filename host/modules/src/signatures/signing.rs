@@ -11,7 +11,6 @@ use super::{KeyId, SIGNATURE_BYTES, decoded};
 
 /// Why a catalog cannot be signed with a key.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum SigningKeyError {
     #[error("the secret key {} cannot be read; check its path and permissions", .path.display())]
     Read {

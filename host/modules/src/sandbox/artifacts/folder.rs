@@ -30,7 +30,6 @@ pub(super) struct Folder {
 
 /// Why a folder or a file of compiled modules is not used.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the messages describe the variants")]
 pub enum CacheError {
     #[error("{} cannot be created or read ({source}); name a folder that this user may write to", .folder.display())]
     Folder { folder: PathBuf, source: io::Error },
