@@ -4,9 +4,8 @@
 use std::borrow::Cow;
 
 use sea_query::{
-    DeleteStatement, Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder,
-    QueryStatementWriter, SelectStatement, SqliteQueryBuilder, UpdateStatement, Value, Values,
-    inject_parameters,
+    Expr, InsertStatement, MysqlQueryBuilder, OnConflict, PostgresQueryBuilder,
+    QueryStatementWriter, SqliteQueryBuilder, Value, Values, inject_parameters,
 };
 
 use super::Dialect;
@@ -158,36 +157,14 @@ impl IntoStatement for Statement {
     }
 }
 
-fn built(statement: &impl QueryStatementWriter, dialect: Dialect) -> Statement {
-    let (text, values) = match dialect {
-        Dialect::Sqlite => statement.build(SqliteQueryBuilder),
-        Dialect::Postgres => statement.build(PostgresQueryBuilder),
-        Dialect::Mysql => statement.build(MysqlQueryBuilder),
-    };
-    Statement { text, values }
-}
-
-impl IntoStatement for &SelectStatement {
+impl<S: QueryStatementWriter> IntoStatement for &S {
     fn into_statement(self, dialect: Dialect) -> Statement {
-        built(self, dialect)
-    }
-}
-
-impl IntoStatement for &InsertStatement {
-    fn into_statement(self, dialect: Dialect) -> Statement {
-        built(self, dialect)
-    }
-}
-
-impl IntoStatement for &UpdateStatement {
-    fn into_statement(self, dialect: Dialect) -> Statement {
-        built(self, dialect)
-    }
-}
-
-impl IntoStatement for &DeleteStatement {
-    fn into_statement(self, dialect: Dialect) -> Statement {
-        built(self, dialect)
+        let (text, values) = match dialect {
+            Dialect::Sqlite => self.build(SqliteQueryBuilder),
+            Dialect::Postgres => self.build(PostgresQueryBuilder),
+            Dialect::Mysql => self.build(MysqlQueryBuilder),
+        };
+        Statement { text, values }
     }
 }
 
