@@ -160,9 +160,9 @@ impl Pools {
     async fn begin(&self, purpose: Purpose) -> Result<(Begun, Option<Attachment>), SqlError> {
         let begun = match (self, purpose) {
             (Self::Sqlite { readers, .. }, Purpose::Read | Purpose::Look) => {
-                readers.begin().await?.into()
+                Begun::Sqlite(readers.begin().await?)
             }
-            (Self::Sqlite { writer, .. }, Purpose::Write) => writer.begin().await?.into(),
+            (Self::Sqlite { writer, .. }, Purpose::Write) => Begun::Grouped(writer.begin().await?),
             (
                 Self::Sqlite {
                     writer,
@@ -175,12 +175,16 @@ impl Pools {
                 // lock.
                 let waiting = writer.pool().acquire().await?;
                 return Ok((
-                    writer_relaxed.begin_with(group_commit::WRITE).await?.into(),
+                    Begun::Sqlite(writer_relaxed.begin_with(group_commit::WRITE).await?),
                     Some(Box::new(waiting)),
                 ));
             }
-            (Self::Postgres(pool), purpose) => pool.begin(purpose).await?.into(),
-            (Self::Mysql(connections), purpose) => connections.pool.begin(purpose).await?.into(),
+            (Self::Postgres(pool), purpose) => {
+                Begun::Postgres(Box::new(pool.begin(purpose).await?))
+            }
+            (Self::Mysql(connections), purpose) => {
+                Begun::Mysql(Box::new(connections.pool.begin(purpose).await?))
+            }
         };
         Ok((begun, None))
     }

@@ -57,30 +57,6 @@ impl std::fmt::Debug for Inner {
     }
 }
 
-impl From<sqlx::Transaction<'static, Sqlite>> for Inner {
-    fn from(tx: sqlx::Transaction<'static, Sqlite>) -> Self {
-        Self::Sqlite(tx)
-    }
-}
-
-impl From<ServerSession<PostgresDriver>> for Inner {
-    fn from(session: ServerSession<PostgresDriver>) -> Self {
-        Self::Postgres(Box::new(session))
-    }
-}
-
-impl From<ServerSession<MysqlDriver>> for Inner {
-    fn from(session: ServerSession<MysqlDriver>) -> Self {
-        Self::Mysql(Box::new(session))
-    }
-}
-
-impl From<GroupMember> for Inner {
-    fn from(member: GroupMember) -> Self {
-        Self::Grouped(member)
-    }
-}
-
 impl Inner {
     /// Longest run time of a statement; none on SQLite, where no other process delays it for long.
     pub(super) fn limit(&self) -> Option<Duration> {
