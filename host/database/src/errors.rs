@@ -57,20 +57,25 @@ pub(super) fn is_unreachable(error: &SqlError) -> bool {
 
 /// MySQL and MariaDB: too many connections, of all users or of one. PostgreSQL: the same.
 pub(super) fn is_full(error: &SqlError) -> bool {
-    match mysql_number(error) {
-        Some(number) => [1040, 1203, 1226].contains(&number),
-        None => code(error).is_some_and(|code| code == "53300"),
-    }
+    has_code(error, &[1040, 1203, 1226], &["53300"])
 }
 
 /// MySQL and MariaDB: the server shuts down; the connection is closed, killed, idle for too long.
 /// PostgreSQL: the session is ended or was idle for too long; the server crashed, or starts.
 fn is_shutdown(error: &SqlError) -> bool {
+    has_code(
+        error,
+        &[1053, 1080, 1927, 4031],
+        &["57P01", "57P02", "57P03", "57P05", "25P03"],
+    )
+}
+
+/// Whether an error has one of these numbers of MySQL and MariaDB, or, if it is another database's,
+/// one of these codes.
+fn has_code(error: &SqlError, mysql: &[u16], others: &[&str]) -> bool {
     match mysql_number(error) {
-        Some(number) => [1053, 1080, 1927, 4031].contains(&number),
-        None => code(error).is_some_and(|code| {
-            ["57P01", "57P02", "57P03", "57P05", "25P03"].contains(&code.as_ref())
-        }),
+        Some(number) => mysql.contains(&number),
+        None => code(error).is_some_and(|code| others.contains(&code.as_ref())),
     }
 }
 
@@ -112,7 +117,7 @@ pub fn message_of_server<'a>(error: &'a (dyn std::error::Error + 'static)) -> Op
 
 /// Whether MySQL or MariaDB refuses a change of a table because it cannot make it at once.
 pub fn is_not_at_once(error: &SqlError) -> bool {
-    mysql_number(error).is_some_and(|number| MYSQL_NOT_AT_ONCE.contains(&number))
+    has_code(error, &MYSQL_NOT_AT_ONCE, &[])
 }
 
 /// The algorithm is not supported, without a reason or with one; the table has been changed at once
@@ -140,13 +145,7 @@ const MYSQL_DENIED: [u16; 4] = [1044, 1142, 1143, 1227];
 /// Whether the database user lacks a privilege for a statement, or a policy would hide rows from
 /// it.
 pub fn is_denied(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        Some(mysql) => MYSQL_DENIED.contains(&mysql.number()),
-        None => error.code().is_some_and(|code| code == "42501"),
-    }
+    has_code(error, &MYSQL_DENIED, &["42501"])
 }
 
 /// Advice about an error of the statements with which a host makes its first table.
@@ -291,17 +290,11 @@ fn column_in(message: &str) -> Option<&str> {
 
 /// Whether a statement failed because the table does not exist.
 pub fn is_missing_table(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
-        Some(mysql) => mysql.number() == MYSQL_NO_SUCH_TABLE,
-        // SQLite has no specific code for this.
-        None => {
-            error.code().is_some_and(|code| code == "42P01")
-                || error.message().starts_with("no such table")
-        }
-    }
+    // SQLite has no specific code for this.
+    let is_of_sqlite = error
+        .as_database_error()
+        .is_some_and(|error| error.message().starts_with("no such table"));
+    is_of_sqlite || has_code(error, &[MYSQL_NO_SUCH_TABLE], &["42P01"])
 }
 
 const MYSQL_NO_SUCH_TABLE: u16 = 1146;
