@@ -76,9 +76,10 @@ struct Claim {
 }
 
 impl Claim {
-    /// Whether its holder has certainly ended without releasing it.
-    fn has_ended(&self) -> bool {
-        Holder::has_ended(&self.owner)
+    /// Whether no other live host than `owner` can have it. The owner may not hold it either: the
+    /// answer to its claim was lost.
+    fn is_free_for(&self, owner: &str) -> bool {
+        self.owner.is_empty() || self.owner == owner || Holder::has_ended(&self.owner)
     }
 }
 
@@ -151,9 +152,7 @@ impl Lease {
     /// Whether the lease can be taken without displacing a live host. Reads only.
     pub(super) async fn is_free(&self) -> Result<bool, LeaseError> {
         let claim = self.claim().await?;
-        Ok(claim.is_none_or(|claim| {
-            claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended()
-        }))
+        Ok(claim.is_none_or(|claim| claim.is_free_for(&self.owner)))
     }
 
     /// The holder, described for operators.
@@ -321,9 +320,7 @@ impl Lease {
             self.ttl
         };
         let silent = asked.saturating_duration_since(since);
-        // The owner can be this host although it does not hold the lease: the answer to its claim
-        // was lost.
-        claim.owner.is_empty() || claim.owner == self.owner || claim.has_ended() || silent >= ttl
+        claim.is_free_for(&self.owner) || silent >= ttl
     }
 }
 
