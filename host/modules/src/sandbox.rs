@@ -21,7 +21,7 @@ use self::artifacts::{Artifacts, EngineFingerprint};
 pub use self::artifacts::{CacheError, CacheFolders};
 use self::compiler::Compiler;
 pub use self::compiler::{COMPILE_COMMAND, CompileError, ProcessLimits, compile_input};
-use self::complexity::{ComplexityError, Excess};
+use self::complexity::ComplexityError;
 use self::ticker::Ticker;
 pub(super) use self::ticker::{CallClock, Ticking};
 pub use super::limits::{CodeLimits, CompileLimits, Limits};
@@ -290,7 +290,7 @@ impl Sandbox {
     fn refuse_complex(&self, path: &Path, bytes: &[u8]) -> Result<(), ComponentError> {
         let path = path.to_owned();
         complexity::check(bytes, &self.limits.code).map_err(|refusal| match refusal {
-            ComplexityError::Excess(Excess { what, found, limit }) => ComponentError::TooComplex {
+            ComplexityError::Excess { what, found, limit } => ComponentError::TooComplex {
                 path,
                 what,
                 found,

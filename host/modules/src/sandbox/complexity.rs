@@ -13,19 +13,16 @@ use wasmparser::{
 
 use super::super::limits::CodeLimits;
 
-/// A measure of a component exceeds its limit.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Excess {
-    /// The measure, in the plural.
-    pub(super) what: &'static str,
-    pub(super) found: u64,
-    pub(super) limit: u64,
-}
-
 /// Why a component is not compiled.
 #[derive(Debug)]
 pub(super) enum ComplexityError {
-    Excess(Excess),
+    /// A measure of it exceeds its limit.
+    Excess {
+        /// The measure, in the plural.
+        what: &'static str,
+        found: u64,
+        limit: u64,
+    },
     /// The bytes are no component.
     Malformed(BinaryReaderError),
 }
@@ -205,7 +202,7 @@ fn nested_types(section: &[u8]) -> u64 {
 
 fn at_most(found: u64, limit: u64, what: &'static str) -> Result<(), ComplexityError> {
     if found > limit {
-        Err(ComplexityError::Excess(Excess { what, found, limit }))
+        Err(ComplexityError::Excess { what, found, limit })
     } else {
         Ok(())
     }
