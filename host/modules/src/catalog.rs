@@ -1,7 +1,6 @@
 //! The catalog: the ordered, digest-pinned modules of one or several folders. Owns every reason to
 //! refuse a folder; all are found before the lock is taken or the database is read.
 
-mod definitions;
 mod entries;
 mod error;
 mod merge;
@@ -157,7 +156,7 @@ impl Catalog {
         }
         let history = LayoutHistory::new(migrations.iter().map(|module| module.manifest()))?;
         for module in &migrations[reused..] {
-            module.expect(definitions::columns(&history, module.manifest()));
+            module.expect_columns(&history);
         }
         let transforms: Vec<_> = migrations
             .iter()

@@ -2,8 +2,9 @@
 
 use std::sync::{Arc, OnceLock};
 
-use bbs_lens::answer::{self, WrittenColumns};
+use bbs_lens::answer::{self, WrittenColumns, written_columns};
 use bbs_lens::layout::columns::{Batch, Outcome};
+use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::{Direction, Manifest};
 use bbs_lens::transform::{RunArguments, Transform, TransformError};
 
@@ -24,9 +25,9 @@ pub struct MigrationModule {
 
 /// The definitions of the columns that each direction writes.
 #[derive(Debug)]
-pub(super) struct WrittenDefinitions {
-    pub(super) up: WrittenColumns,
-    pub(super) down: WrittenColumns,
+struct WrittenDefinitions {
+    up: WrittenColumns,
+    down: WrittenColumns,
 }
 
 impl MigrationModule {
@@ -62,9 +63,18 @@ impl MigrationModule {
         self.instances.refresh();
     }
 
-    /// Sets the definitions of the written columns, against which outcomes are validated from then
-    /// on.
-    pub(super) fn expect(&self, written: WrittenDefinitions) {
+    /// Sets the definitions of the written columns, from the layouts before and after the
+    /// migration, against which outcomes are validated from then on. The manifest has to be part of
+    /// `history`.
+    pub(super) fn expect_columns(&self, history: &LayoutHistory) {
+        let after = history
+            .at(self.manifest.version)
+            .expect("the layout history was built from this manifest");
+        let before = history.before(self.manifest.version);
+        let written = WrittenDefinitions {
+            up: written_columns(after, &self.manifest.up),
+            down: written_columns(before, &self.manifest.down),
+        };
         self.written
             .set(written)
             .expect("a catalog builds its layout history once");
