@@ -4,11 +4,12 @@
 pub(super) mod migration_0_1;
 pub(super) mod translator_0_1;
 
-use wasmtime::Engine;
 use wasmtime::component::types::{ComponentInstance, ComponentItem};
-use wasmtime::component::{Component, Linker};
+use wasmtime::component::{Component, Lift, Linker};
+use wasmtime::{Engine, StoreContextMut};
 
 use super::instance::InstanceState;
+use super::log::GuestLogLevel;
 
 /// Adds every imported interface that only has types to the linker: the SDK imports those of both
 /// contracts into every module.
@@ -23,6 +24,21 @@ fn link_types(component: &Component, linker: &mut Linker<InstanceState>) -> wasm
         }
     }
     Ok(())
+}
+
+/// Adds the import `log` of an interface, whose levels are converted by `level`.
+fn link_log<L: Lift + 'static>(
+    linker: &mut Linker<InstanceState>,
+    interface: &str,
+    level: impl Fn(L) -> GuestLogLevel + Send + Sync + 'static,
+) -> wasmtime::Result<()> {
+    linker.instance(interface)?.func_wrap(
+        "log",
+        move |mut store: StoreContextMut<'_, InstanceState>, (wire, message): (L, String)| {
+            store.data_mut().log.write(level(wire), &message);
+            Ok(())
+        },
+    )
 }
 
 /// The functions and other non-type items of an imported interface.

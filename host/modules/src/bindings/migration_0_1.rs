@@ -5,12 +5,12 @@ use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Shape, Writ
 use bbs_lens::layout::manifest::{Access, Change, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 use bbs_lens::transform::RunArguments;
+use wasmtime::Store;
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::migration::log::Level as WireLevel;
 use self::generated::diego::migration::{columns as wire_columns, manifest as wire};
-use super::link_types;
+use super::{link_log, link_types};
 use crate::instance::{InstanceState, Linked, LinkedBlocking};
 use crate::log::GuestLogLevel;
 use crate::text::ModuleText;
@@ -35,19 +35,11 @@ impl Migration {
     pub(crate) fn link(component: &Component) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(component.engine());
         link_types(component, &mut linker)?;
-        linker.instance(LOG)?.func_wrap(
-            "log",
-            |mut store: StoreContextMut<'_, InstanceState>,
-             (level, message): (WireLevel, String)| {
-                let level = match level {
-                    WireLevel::Debug => GuestLogLevel::Debug,
-                    WireLevel::Info => GuestLogLevel::Info,
-                    WireLevel::Warn => GuestLogLevel::Warn,
-                };
-                store.data_mut().log.write(level, &message);
-                Ok(())
-            },
-        )?;
+        link_log(&mut linker, LOG, |level: WireLevel| match level {
+            WireLevel::Debug => GuestLogLevel::Debug,
+            WireLevel::Info => GuestLogLevel::Info,
+            WireLevel::Warn => GuestLogLevel::Warn,
+        })?;
         Ok(Self(generated::MigrationPre::new(
             linker.instantiate_pre(component)?,
         )?))

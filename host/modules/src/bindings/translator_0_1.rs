@@ -8,7 +8,7 @@ use wasmtime::{Store, StoreContextMut};
 
 use self::generated::diego::translator::log::Level as WireLevel;
 use self::generated::diego::translator::types as wire;
-use super::link_types;
+use super::{link_log, link_types};
 use crate::instance::{InstanceState, Linked};
 use crate::log::GuestLogLevel;
 use crate::text::ModuleText;
@@ -42,19 +42,11 @@ impl Translator {
     pub(crate) fn link(component: &Component) -> wasmtime::Result<Self> {
         let mut linker = Linker::new(component.engine());
         link_types(component, &mut linker)?;
-        linker.instance(LOG)?.func_wrap(
-            "log",
-            |mut store: StoreContextMut<'_, InstanceState>,
-             (level, message): (WireLevel, String)| {
-                let level = match level {
-                    WireLevel::Debug => GuestLogLevel::Debug,
-                    WireLevel::Info => GuestLogLevel::Info,
-                    WireLevel::Warn => GuestLogLevel::Warn,
-                };
-                store.data_mut().log.write(level, &message);
-                Ok(())
-            },
-        )?;
+        link_log(&mut linker, LOG, |level: WireLevel| match level {
+            WireLevel::Debug => GuestLogLevel::Debug,
+            WireLevel::Info => GuestLogLevel::Info,
+            WireLevel::Warn => GuestLogLevel::Warn,
+        })?;
         linker.instance(NEXT)?.func_wrap_async(
             "call",
             |store: StoreContextMut<'_, InstanceState>, (method, request): (String, Vec<u8>)| {
