@@ -28,7 +28,6 @@ mod statistics;
 mod transaction;
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -287,19 +286,13 @@ impl Database {
         let Address::Sqlite(path) = address else {
             return Ok(());
         };
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let what = match (path.is_dir(), folder.is_dir()) {
-            (true, _) => "it is a folder",
-            (false, false) => "its folder does not exist",
-            (false, true) => return Ok(()),
-        };
-        Err(DatabaseError::NoPlace {
-            name: address.to_string(),
-            what,
-        })
+        match bbs_files::obstacle(path) {
+            None => Ok(()),
+            Some(what) => Err(DatabaseError::NoPlace {
+                name: address.to_string(),
+                what,
+            }),
+        }
     }
 
     /// Opens the database with at least one connection, so that a wrong address fails at once.

@@ -29,6 +29,24 @@ const OTHER_USERS: u32 = 0o077;
 const ANY_USER_WRITES: u32 = 0o002;
 const ROOT: u32 = 0;
 
+/// The folder that a file is in; of a name alone, the current one.
+pub fn folder_of(file: &Path) -> &Path {
+    file.parent()
+        .filter(|folder| !folder.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
+}
+
+/// The reason why no file can be made at a path, if there is one; for messages.
+pub fn obstacle(path: &Path) -> Option<&'static str> {
+    if path.is_dir() {
+        Some("it is a folder")
+    } else if !folder_of(path).is_dir() {
+        Some("its folder does not exist")
+    } else {
+        None
+    }
+}
+
 /// Opens an existing regular file for reading.
 ///
 /// # Errors

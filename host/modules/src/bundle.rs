@@ -81,11 +81,7 @@ struct LayoutVersion {
 pub fn save(folder: &Path, file: &Path, sandbox: &Sandbox) -> Result<OciArtifact, BundleError> {
     let artifact = OciArtifact::of_folder(folder, sandbox)?;
     let write = || {
-        let above = file
-            .parent()
-            .filter(|above| !above.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let mut stage = tempfile::NamedTempFile::new_in(above)?;
+        let mut stage = tempfile::NamedTempFile::new_in(bbs_files::folder_of(file))?;
         write_tar(&artifact, stage.as_file_mut())?;
         stage.as_file().sync_all()?;
         persist_readable(stage, file)

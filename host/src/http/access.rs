@@ -52,21 +52,13 @@ impl AccessLog {
     /// # Errors
     /// Its folder does not exist, or it is a folder itself.
     pub fn check_place(path: &Path) -> Result<(), AccessLogError> {
-        let folder = path
-            .parent()
-            .filter(|folder| !folder.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
-        let what = if path.is_dir() {
-            "it is a folder"
-        } else if !folder.is_dir() {
-            "its folder does not exist"
-        } else {
-            return Ok(());
-        };
-        Err(AccessLogError {
-            path: path.to_owned(),
-            source: std::io::Error::other(what),
-        })
+        match bbs_files::obstacle(path) {
+            None => Ok(()),
+            Some(what) => Err(AccessLogError {
+                path: path.to_owned(),
+                source: std::io::Error::other(what),
+            }),
+        }
     }
 
     /// Opens or creates the file.
