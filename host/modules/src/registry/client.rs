@@ -117,12 +117,7 @@ impl<'a> RegistryClient<'a> {
             // The service may answer a wrong password with any status.
             return Err(self.denied(error_text(answer).await));
         }
-        let bytes = read(answer, TOKEN_BYTES)
-            .await
-            .map_err(|error| match error {
-                AnswerError::TooLarge { limit } => self.too_large("a token", limit),
-                AnswerError::Interrupted(error) => unreachable(self.reference, &error),
-            })?;
+        let bytes = self.whole(answer, "a token", TOKEN_BYTES).await?;
         let answer: TokenAnswer = serde_json::from_slice(&bytes)
             .map_err(|error| failed(format!("its token is not readable: {error}")))?;
         let token = answer
@@ -153,12 +148,8 @@ impl<'a> RegistryClient<'a> {
             .or(self.reference.0.tag())
             .unwrap_or_default();
         let request = self.get("manifests", named).header(ACCEPT, media_type);
-        read(self.succeeded(request).await?, limit)
-            .await
-            .map_err(|error| match error {
-                AnswerError::TooLarge { limit } => self.too_large("a manifest", limit),
-                AnswerError::Interrupted(error) => unreachable(self.reference, &error),
-            })
+        let answer = self.succeeded(request).await?;
+        self.whole(answer, "a manifest", limit).await
     }
 
     /// The content with a digest, at most `limit` bytes.
@@ -218,12 +209,21 @@ impl<'a> RegistryClient<'a> {
         }
     }
 
-    fn too_large(&self, what: &'static str, limit: u64) -> RegistryError {
-        RegistryError::Answer {
-            registry: self.reference.0.registry().to_owned(),
-            what,
-            limit,
-        }
+    /// The content of an answer, which is `what`.
+    async fn whole(
+        &self,
+        answer: Response,
+        what: &'static str,
+        limit: u64,
+    ) -> Result<Vec<u8>, RegistryError> {
+        read(answer, limit).await.map_err(|error| match error {
+            AnswerError::TooLarge { limit } => RegistryError::Answer {
+                registry: self.reference.0.registry().to_owned(),
+                what,
+                limit,
+            },
+            AnswerError::Interrupted(error) => unreachable(self.reference, &error),
+        })
     }
 }
 
