@@ -101,23 +101,18 @@ impl ModuleSource {
     pub(super) fn load(&self, sandbox: &Arc<Sandbox>) -> Result<Module, ModuleError> {
         let file = &self.file;
         let digest = self.digest.as_str();
-        let named = || (file.to_string(), digest.to_owned());
         let component = sandbox.compile(&self.path, &self.bytes, digest)?;
         let contract = contract::recognise(sandbox.engine(), &component).map_err(|source| {
-            let (file, digest) = named();
             ModuleError::Contract {
-                file,
-                digest,
+                file: file.to_string(),
+                digest: digest.to_owned(),
                 source,
             }
         })?;
-        let undescribed = |source| {
-            let (file, digest) = named();
-            ModuleError::Describe {
-                file,
-                digest,
-                source,
-            }
+        let undescribed = |source| ModuleError::Describe {
+            file: file.to_string(),
+            digest: digest.to_owned(),
+            source,
         };
         let (module, checked) = match contract {
             Contract::Migration(linked) => {
@@ -133,13 +128,10 @@ impl ModuleSource {
                 (Module::Translator(Arc::new(module)), checked)
             }
         };
-        checked.map_err(|source| {
-            let (file, digest) = named();
-            ModuleError::Manifest {
-                file,
-                digest,
-                source,
-            }
+        checked.map_err(|source| ModuleError::Manifest {
+            file: file.to_string(),
+            digest: digest.to_owned(),
+            source,
         })?;
         Ok(module)
     }
