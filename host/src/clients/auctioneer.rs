@@ -1,6 +1,5 @@
 //! Client of the auctioneer, which places instances and tasks on cells.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use bbs_model::{Text, TraceId, json};
 use bbs_work::pauses;
 use bytes::Bytes;
 use reqwest::{Method, Url};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use tokio::time::Instant;
 
 use super::pool::{Pool, RequestToSend};
@@ -30,24 +29,33 @@ struct AuctioneerConnection {
     timeout: Duration,
 }
 
-/// Waiting instances of one desired LRP, to be placed.
-/// The fields are those of Diego's `LRPStartRequest`.
-#[derive(Debug, Clone, PartialEq)]
+/// Waiting instances of one desired LRP, to be placed. The fields are those of Diego's
+/// `LRPStartRequest`; in its JSON they are sorted by name, with keys in two styles, as the
+/// auctioneer reads them.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct LrpStart {
-    pub process_guid: Text,
+    /// For one instance, in MiB.
+    #[serde(rename = "DiskMB")]
+    pub disk_mb: i32,
+    /// The most processes and threads of one instance.
+    #[serde(rename = "MaxPids")]
+    pub max_pids: i32,
+    /// For one instance, in MiB.
+    #[serde(rename = "MemoryMB")]
+    pub memory_mb: i32,
+    #[serde(rename = "PlacementTags", serialize_with = "texts")]
+    pub placement_tags: Vec<Text>,
+    #[serde(rename = "RootFs", serialize_with = "text")]
+    pub root_fs: Text,
+    #[serde(rename = "VolumeDrivers", serialize_with = "texts")]
+    pub volume_drivers: Vec<Text>,
+    #[serde(serialize_with = "text")]
     pub domain: Text,
     /// The instances to place.
     pub indices: Vec<i32>,
-    pub placement_tags: Vec<Text>,
-    pub volume_drivers: Vec<Text>,
-    pub root_fs: Text,
-    /// For one instance, in MiB.
-    pub memory_mb: i32,
-    /// For one instance, in MiB.
-    pub disk_mb: i32,
-    /// The most processes and threads of one instance.
-    pub max_pids: i32,
+    #[serde(serialize_with = "text")]
+    pub process_guid: Text,
 }
 
 impl LrpStart {
@@ -68,21 +76,31 @@ impl LrpStart {
 }
 
 /// A waiting task, to be placed: a tenth of its record, since all that wait are due at once.
-/// The fields are those of Diego's `TaskStartRequest`.
-#[derive(Debug, Clone, PartialEq)]
+/// The fields are those of Diego's `TaskStartRequest`, sorted by name as in its JSON.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[allow(missing_docs, reason = "the fields are Diego's")]
 pub struct TaskStart {
-    pub task_guid: Text,
-    pub domain: Text,
-    pub placement_tags: Vec<Text>,
-    pub volume_drivers: Vec<Text>,
-    pub root_fs: Text,
     /// In MiB.
-    pub memory_mb: i32,
-    /// In MiB.
+    #[serde(rename = "DiskMB")]
     pub disk_mb: i32,
+    #[serde(rename = "Domain", serialize_with = "text")]
+    pub domain: Text,
     /// The most processes and threads.
+    #[serde(rename = "MaxPids")]
     pub max_pids: i32,
+    /// In MiB.
+    #[serde(rename = "MemoryMB")]
+    pub memory_mb: i32,
+    #[serde(rename = "PlacementTags", serialize_with = "texts")]
+    pub placement_tags: Vec<Text>,
+    #[serde(rename = "RootFs", serialize_with = "text")]
+    pub root_fs: Text,
+    #[serde(rename = "TaskGuid", serialize_with = "text")]
+    pub task_guid: Text,
+    #[serde(rename = "VolumeDrivers", serialize_with = "texts")]
+    pub volume_drivers: Vec<Text>,
+    failed: bool,
+    state: &'static str,
 }
 
 impl TaskStart {
@@ -98,6 +116,8 @@ impl TaskStart {
             memory_mb: definition.memory_mb,
             disk_mb: definition.disk_mb,
             max_pids: definition.max_pids,
+            failed: false,
+            state: "Invalid",
         }
     }
 }
@@ -138,7 +158,6 @@ impl Auctioneer {
         starts: &[LrpStart],
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let starts: Vec<_> = starts.iter().map(LrpStartJson::of).collect();
         let what = "have the auctioneer place instances";
         self.request(what, "lrps", starts, trace_id).await
     }
@@ -148,7 +167,6 @@ impl Auctioneer {
     /// # Errors
     /// The auctioneer cannot be reached or does not answer 202 Accepted.
     pub async fn request_tasks(&self, starts: &[TaskStart]) -> Result<(), ClientError> {
-        let starts: Vec<_> = starts.iter().map(TaskStartJson::of).collect();
         let what = "have the auctioneer place tasks";
         self.request(what, "tasks", starts, &TraceId::NONE).await
     }
@@ -157,7 +175,7 @@ impl Auctioneer {
         &self,
         what: &'static str,
         kind: &str,
-        items: Vec<impl Serialize>,
+        items: &[impl Serialize],
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
         let Some(connection) = &self.0 else {
@@ -168,9 +186,7 @@ impl Auctioneer {
             .expect("it has a host")
             .pop_if_empty()
             .extend(["v1", kind]);
-        let body = Bytes::from(serde_json::to_vec(&items).expect("text and numbers are JSON"));
-        // Tens of megabytes, while the answer may take long.
-        drop(items);
+        let body = Bytes::from(serde_json::to_vec(items).expect("text and numbers are JSON"));
         let begin = Instant::now();
         let attempt = || connection.send(what, url.clone(), &body, trace_id);
         attempt
@@ -221,90 +237,13 @@ impl AuctioneerConnection {
     }
 }
 
-/// The JSON of an [`LrpStart`], its members sorted by name.
-/// Keys in two styles, as Diego's auctioneer reads them.
-#[derive(Serialize)]
-struct LrpStartJson<'a> {
-    #[serde(rename = "DiskMB")]
-    disk_mb: i32,
-    #[serde(rename = "MaxPids")]
-    max_pids: i32,
-    #[serde(rename = "MemoryMB")]
-    memory_mb: i32,
-    #[serde(rename = "PlacementTags")]
-    placement_tags: Vec<Cow<'a, str>>,
-    #[serde(rename = "RootFs")]
-    root_fs: Cow<'a, str>,
-    #[serde(rename = "VolumeDrivers")]
-    volume_drivers: Vec<Cow<'a, str>>,
-    domain: Cow<'a, str>,
-    indices: &'a [i32],
-    process_guid: Cow<'a, str>,
+/// Replaces invalid UTF-8, as [`super::text`] does.
+fn text<S: Serializer>(text: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&json::replace_invalid(text))
 }
 
-impl<'a> LrpStartJson<'a> {
-    fn of(start: &'a LrpStart) -> Self {
-        Self {
-            disk_mb: start.disk_mb,
-            max_pids: start.max_pids,
-            memory_mb: start.memory_mb,
-            placement_tags: all_borrowed(&start.placement_tags),
-            root_fs: borrowed(&start.root_fs),
-            volume_drivers: all_borrowed(&start.volume_drivers),
-            domain: borrowed(&start.domain),
-            indices: &start.indices,
-            process_guid: borrowed(&start.process_guid),
-        }
-    }
-}
-
-/// The JSON of a [`TaskStart`], its members sorted by name.
-#[derive(Serialize)]
-struct TaskStartJson<'a> {
-    #[serde(rename = "DiskMB")]
-    disk_mb: i32,
-    #[serde(rename = "Domain")]
-    domain: Cow<'a, str>,
-    #[serde(rename = "MaxPids")]
-    max_pids: i32,
-    #[serde(rename = "MemoryMB")]
-    memory_mb: i32,
-    #[serde(rename = "PlacementTags")]
-    placement_tags: Vec<Cow<'a, str>>,
-    #[serde(rename = "RootFs")]
-    root_fs: Cow<'a, str>,
-    #[serde(rename = "TaskGuid")]
-    task_guid: Cow<'a, str>,
-    #[serde(rename = "VolumeDrivers")]
-    volume_drivers: Vec<Cow<'a, str>>,
-    failed: bool,
-    state: &'static str,
-}
-
-impl<'a> TaskStartJson<'a> {
-    fn of(start: &'a TaskStart) -> Self {
-        Self {
-            disk_mb: start.disk_mb,
-            domain: borrowed(&start.domain),
-            max_pids: start.max_pids,
-            memory_mb: start.memory_mb,
-            placement_tags: all_borrowed(&start.placement_tags),
-            root_fs: borrowed(&start.root_fs),
-            task_guid: borrowed(&start.task_guid),
-            volume_drivers: all_borrowed(&start.volume_drivers),
-            failed: false,
-            state: "Invalid",
-        }
-    }
-}
-
-/// [`super::text`] that copies only invalid UTF-8.
-fn borrowed(text: &[u8]) -> Cow<'_, str> {
-    json::replace_invalid(text)
-}
-
-fn all_borrowed(texts: &[Text]) -> Vec<Cow<'_, str>> {
-    texts.iter().map(|text| borrowed(text)).collect()
+fn texts<S: Serializer>(texts: &[Text], serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_seq(texts.iter().map(|text| json::replace_invalid(text)))
 }
 
 #[cfg(test)]
@@ -331,7 +270,7 @@ mod tests {
             r#""RootFs":"preloaded:cflinuxfs4","VolumeDrivers":[],"domain":"do\"main","#,
             r#""indices":[0,2],"process_guid":"guid"}"#,
         ];
-        let json = serde_json::to_string(&LrpStartJson::of(&start)).unwrap();
+        let json = serde_json::to_string(&start).unwrap();
         assert_eq!(json, expected.concat());
     }
 
@@ -361,7 +300,7 @@ mod tests {
             r#""RootFs":"docker:///a\n","TaskGuid":"task","VolumeDrivers":["nfs","smb"],"#,
             r#""failed":false,"state":"Invalid"}"#,
         ];
-        let json = serde_json::to_string(&TaskStartJson::of(&TaskStart::of(&task))).unwrap();
+        let json = serde_json::to_string(&TaskStart::of(&task)).unwrap();
         assert_eq!(json, expected.concat());
     }
 }
