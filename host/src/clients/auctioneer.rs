@@ -135,12 +135,7 @@ impl Auctioneer {
         if !address.has_host() {
             return Err(malformed());
         }
-        let pool = Pool::new(auctioneer.tls.clone(), None, timeout).map_err(|source| {
-            ClientsError::Pool {
-                keys: "auctioneer_*",
-                source: Box::new(source),
-            }
-        })?;
+        let pool = Pool::new("auctioneer_*", auctioneer.tls.clone(), None, timeout)?;
         Ok(Self(Some(Arc::new(AuctioneerConnection {
             pool,
             address,

@@ -20,11 +20,8 @@ impl Callbacks {
         identity: Option<&CertificateFiles>,
         timeout: Duration,
     ) -> Result<Self, ClientsError> {
-        let pool = Pool::new(identity.cloned(), None, timeout);
-        Ok(Self(Some(pool.map_err(|source| ClientsError::Pool {
-            keys: "*_file",
-            source: Box::new(source),
-        })?)))
+        let pool = Pool::new("*_file", identity.cloned(), None, timeout)?;
+        Ok(Self(Some(pool)))
     }
 
     /// Posts the result of a task once; returns the status of the answer.

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, Response, Url};
 
-use super::ClientError;
+use super::{ClientError, ClientsError};
 use crate::config::CertificateFiles;
 use crate::tls::reloading::Reloading;
 use crate::tls::{self, TlsError};
@@ -61,12 +61,14 @@ pub(super) struct RequestToSend<'a> {
 }
 
 impl Pool {
-    /// `timeout` covers a whole request. Without files, no client certificate is presented.
+    /// `timeout` covers a whole request. Without files, no client certificate is presented. An error
+    /// names the keys of the configuration that name the files, `keys`.
     pub(super) fn new(
+        keys: &'static str,
         files: Option<CertificateFiles>,
         sessions: Option<usize>,
         timeout: Duration,
-    ) -> Result<Self, PoolError> {
+    ) -> Result<Self, ClientsError> {
         tls::choose_cryptography();
         let paths = files.iter().flat_map(tls::client::paths).collect();
         let client = Reloading::new(paths, move || {
@@ -77,6 +79,10 @@ impl Pool {
                 None => tls::client::of_system(builder),
             };
             client.map_err(PoolError::Client)
+        });
+        let client = client.map_err(|source| ClientsError::Pool {
+            keys,
+            source: Box::new(source),
         })?;
         Ok(Self(Arc::new(Inner { client, timeout })))
     }
@@ -163,7 +169,7 @@ mod tests {
     /// environment are those of all tests.
     #[test]
     fn client_has_a_dial_timeout_and_ignores_the_proxies_of_the_environment() {
-        let pool = Pool::new(None, None, Duration::from_secs(1)).unwrap();
+        let pool = Pool::new("rep_*", None, None, Duration::from_secs(1)).unwrap();
         let client = format!("{:?}", pool.0.client.get());
         assert!(!client.contains("proxies"), "{client}");
         let builder = format!("{:?}", builder());

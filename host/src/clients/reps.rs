@@ -37,13 +37,7 @@ pub struct InstanceUpdate {
 
 impl Reps {
     pub(super) fn new(rep: &config::RepConfig, timeout: Duration) -> Result<Self, ClientsError> {
-        let pool =
-            Pool::new(rep.tls.clone(), rep.session_cache_size, timeout).map_err(|source| {
-                ClientsError::Pool {
-                    keys: "rep_*",
-                    source: Box::new(source),
-                }
-            })?;
+        let pool = Pool::new("rep_*", rep.tls.clone(), rep.session_cache_size, timeout)?;
         Ok(Self(Some(RepConnections {
             pool,
             require_tls: rep.require_tls,

@@ -53,14 +53,10 @@ fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
 pub(super) fn read(text: &str) -> Result<proto::CellPresence, serde_json::Error> {
     let presence: PresenceJson = serde_json::from_str(text)?;
     let texts = |texts: Vec<String>| texts.into_iter().map(String::into_bytes).collect();
-    let capacity = |CapacityJson {
-                        memory_mb,
-                        disk_mb,
-                        containers,
-                    }| proto::CellCapacity {
-        memory_mb,
-        disk_mb,
-        containers,
+    let capacity = |capacity: CapacityJson| proto::CellCapacity {
+        memory_mb: capacity.memory_mb,
+        disk_mb: capacity.disk_mb,
+        containers: capacity.containers,
     };
     Ok(proto::CellPresence {
         cell_id: presence.cell_id.into(),
@@ -72,11 +68,7 @@ pub(super) fn read(text: &str) -> Result<proto::CellPresence, serde_json::Error>
             .into_iter()
             .map(|provider| proto::Provider {
                 name: provider.name.into(),
-                properties: provider
-                    .properties
-                    .into_iter()
-                    .map(String::into_bytes)
-                    .collect(),
+                properties: texts(provider.properties),
             })
             .collect(),
         placement_tags: texts(presence.placement_tags),
