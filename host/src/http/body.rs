@@ -1,11 +1,9 @@
 //! A paged list as a chunked body: the next page is read when the client has taken the last.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
-use axum::body::{Body, Bytes, HttpBody};
-use http_body::Frame;
+use axum::body::{Body, Bytes};
+use futures_util::stream::unfold;
 use tokio::sync::mpsc;
 use tokio_util::sync::DropGuard;
 use tracing::Instrument;
@@ -21,30 +19,7 @@ use crate::api::Pages;
 #[error("the host stopped serving before the list was complete; request it again")]
 struct Aborted;
 
-struct Streamed {
-    pages: mpsc::Receiver<Result<Bytes, Aborted>>,
-    #[expect(
-        dead_code,
-        reason = "held for its destructor: the client has disconnected, or has all pages"
-    )]
-    client: DropGuard,
-}
-
-impl HttpBody for Streamed {
-    type Data = Bytes;
-    type Error = Aborted;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Aborted>>> {
-        self.pages
-            .poll_recv(cx)
-            .map(|page| page.map(|page| page.map(Frame::data)))
-    }
-}
-
-/// Reads at most one page ahead of the client. Drops `client` with the body.
+/// Reads at most one page ahead of the client. Drops `client` with the body, or after the last page.
 pub(super) fn streamed(
     mut pages: Box<Pages>,
     gate: Gate,
@@ -69,8 +44,8 @@ pub(super) fn streamed(
         }
     };
     tokio::spawn(produce.in_current_span());
-    Body::new(Streamed {
-        pages: receiver,
-        client,
-    })
+    Body::from_stream(unfold((receiver, client), |(mut pages, client)| async {
+        let page: Result<Bytes, Aborted> = pages.recv().await?;
+        Some((page, (pages, client)))
+    }))
 }
