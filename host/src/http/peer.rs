@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 use x509_parser::prelude::{FromDer, X509Certificate};
-use x509_parser::x509::X509Name;
+use x509_parser::x509::AttributeTypeAndValue;
 
 const SUBJECT_COMMON_NAME: &str = "peer_cert_subject_common_name";
 
@@ -43,33 +43,23 @@ fn names(certificate: &[u8]) -> Option<Map<String, Value>> {
         ("subject", certificate.subject()),
         ("issuer", certificate.issuer()),
     ] {
-        let texts = |found: Vec<&str>| found.into_iter().map(Value::from).collect::<Vec<_>>();
-        let common = name
-            .iter_common_name()
-            .filter_map(|part| part.as_str().ok())
-            .last()
-            .unwrap_or_default();
+        let common = texts(name.iter_common_name()).last().unwrap_or_default();
         names.insert(format!("peer_cert_{role}_common_name"), common.into());
         names.insert(
             format!("peer_cert_{role}_organizational_unit"),
-            texts(units(name)).into(),
+            texts(name.iter_organizational_unit()).collect(),
         );
         names.insert(
             format!("peer_cert_{role}_organization"),
-            texts(organizations(name)).into(),
+            texts(name.iter_organization()).collect(),
         );
     }
     Some(names)
 }
 
-fn units<'a>(name: &'a X509Name<'_>) -> Vec<&'a str> {
-    name.iter_organizational_unit()
-        .filter_map(|part| part.as_str().ok())
-        .collect()
-}
-
-fn organizations<'a>(name: &'a X509Name<'_>) -> Vec<&'a str> {
-    name.iter_organization()
-        .filter_map(|part| part.as_str().ok())
-        .collect()
+/// The parts of a name that are text.
+fn texts<'n, 'c: 'n>(
+    parts: impl Iterator<Item = &'n AttributeTypeAndValue<'c>>,
+) -> impl Iterator<Item = &'c str> {
+    parts.filter_map(|part| part.as_str().ok())
 }
