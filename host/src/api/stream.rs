@@ -253,14 +253,13 @@ fn native_events(
     version: NativeVersion,
 ) -> impl Iterator<Item = TranslatedEvent> {
     change.events().into_iter().map(move |event| {
-        let (name, payload) = wire::event_to(&event, version);
         let cells = match event.audience() {
             Audience::Everyone => None,
             Audience::Cells(cells) => Some(cells),
         };
         TranslatedEvent {
-            name: name.to_owned(),
-            payload,
+            name: wire::event_name(&event).to_owned(),
+            payload: wire::encoded_event(&event, version),
             cells,
         }
     })

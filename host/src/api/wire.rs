@@ -19,7 +19,7 @@ use super::methods::NativeVersion;
 
 pub(super) use actual_lrps::{evacuated_from, instance_key_from, lrp_key_from, started_from};
 pub(super) use definitions::{definitions_to, update_status_to};
-pub(super) use events::{changed_records_to, event_to};
+pub(super) use events::{changed_records_to, encoded_event, event_name};
 
 pub(super) fn desired_lrp_from(lrp: proto::DesiredLrp) -> DesiredLrp {
     let key = proto::DesiredLrpKey {

@@ -16,16 +16,8 @@ use super::{
 };
 use crate::events::Event;
 
-/// The name of an event on the stream, and its encoded message.
-pub(in crate::api) fn event_to(
-    event: &Event<'_>,
-    version: NativeVersion,
-) -> (&'static str, Vec<u8>) {
-    (event_name(event), encoded_event(event, version))
-}
-
 /// The name of an event on the stream.
-fn event_name(event: &Event<'_>) -> &'static str {
+pub(in crate::api) fn event_name(event: &Event<'_>) -> &'static str {
     match event {
         Event::DesiredLrpCreated { .. } => "desired_lrp_created",
         Event::DesiredLrpChanged { .. } | Event::UpdateHalt { .. } => "desired_lrp_changed",
@@ -40,67 +32,56 @@ fn event_name(event: &Event<'_>) -> &'static str {
     }
 }
 
-fn encoded_event(event: &Event<'_>, version: NativeVersion) -> Vec<u8> {
+/// The encoded message of an event.
+pub(in crate::api) fn encoded_event(event: &Event<'_>, version: NativeVersion) -> Vec<u8> {
     match *event {
-        Event::DesiredLrpCreated { lrp, trace_id } => {
-            let message = proto::DesiredLrpCreatedEvent {
-                desired_lrp: desired(lrp, version),
-                trace_id: trace(trace_id),
-            };
-            message.encode_to_vec()
+        Event::DesiredLrpCreated { lrp, trace_id } => proto::DesiredLrpCreatedEvent {
+            desired_lrp: desired(lrp, version),
+            trace_id: trace(trace_id),
         }
+        .encode_to_vec(),
         Event::DesiredLrpChanged {
             before,
             after,
             trace_id,
-        } => {
-            let message = proto::DesiredLrpChangedEvent {
-                before: desired(before, version),
-                after: desired(after, version),
-                trace_id: trace(trace_id),
-                update_status: None,
-            };
-            message.encode_to_vec()
+        } => proto::DesiredLrpChangedEvent {
+            before: desired(before, version),
+            after: desired(after, version),
+            trace_id: trace(trace_id),
+            update_status: None,
         }
+        .encode_to_vec(),
         Event::UpdateHalt { lrp, status } => update_halt(lrp, status, version).encode_to_vec(),
-        Event::DesiredLrpRemoved { lrp, trace_id } => {
-            let message = proto::DesiredLrpRemovedEvent {
-                desired_lrp: desired(lrp, version),
-                trace_id: trace(trace_id),
-            };
-            message.encode_to_vec()
+        Event::DesiredLrpRemoved { lrp, trace_id } => proto::DesiredLrpRemovedEvent {
+            desired_lrp: desired(lrp, version),
+            trace_id: trace(trace_id),
         }
-        Event::InstanceCreated { lrp, trace_id } => {
-            let message = proto::ActualLrpInstanceCreatedEvent {
-                actual_lrp: actual(lrp, version),
-                trace_id: trace(trace_id),
-            };
-            message.encode_to_vec()
+        .encode_to_vec(),
+        Event::InstanceCreated { lrp, trace_id } => proto::ActualLrpInstanceCreatedEvent {
+            actual_lrp: actual(lrp, version),
+            trace_id: trace(trace_id),
         }
+        .encode_to_vec(),
         Event::InstanceChanged {
             before,
             after,
             trace_id,
         } => instance_changed(before, after, trace_id, version).encode_to_vec(),
-        Event::InstanceRemoved { lrp, trace_id } => {
-            let message = proto::ActualLrpInstanceRemovedEvent {
-                actual_lrp: actual(lrp, version),
-                trace_id: trace(trace_id),
-            };
-            message.encode_to_vec()
+        Event::InstanceRemoved { lrp, trace_id } => proto::ActualLrpInstanceRemovedEvent {
+            actual_lrp: actual(lrp, version),
+            trace_id: trace(trace_id),
         }
+        .encode_to_vec(),
         Event::InstanceCrashed { before, after } => crashed(before, after, version).encode_to_vec(),
         Event::TaskCreated(created) => {
             let task = task(created);
             proto::TaskCreatedEvent { task }.encode_to_vec()
         }
-        Event::TaskChanged { before, after } => {
-            let message = proto::TaskChangedEvent {
-                before: task(before),
-                after: task(after),
-            };
-            message.encode_to_vec()
+        Event::TaskChanged { before, after } => proto::TaskChangedEvent {
+            before: task(before),
+            after: task(after),
         }
+        .encode_to_vec(),
         Event::TaskRemoved(removed) => {
             let task = task(removed);
             proto::TaskRemovedEvent { task }.encode_to_vec()
