@@ -422,15 +422,10 @@ impl TranslatorChain {
     fn target(&self, step: usize, method: &Method) -> Option<CallTarget> {
         let name = method.name.clone();
         Some(match &method.answer {
-            AnswerForm::Message => CallTarget::Translated {
+            AnswerForm::Message | AnswerForm::Pages => CallTarget::Translated {
                 step,
                 method: name,
-                paged: false,
-            },
-            AnswerForm::Pages => CallTarget::Translated {
-                step,
-                method: name,
-                paged: true,
+                paged: method.answer == AnswerForm::Pages,
             },
             AnswerForm::Events(newer) => {
                 let newer = Box::new(self.stream(self.newer[step], newer)?);

@@ -365,14 +365,9 @@ impl NativeMethod {
 impl Stream {
     /// The registered name of the stream, with its revision.
     pub fn name(self) -> &'static str {
-        self.registered().name
-    }
-
-    fn registered(self) -> &'static RegisteredStream {
-        STREAMS
-            .iter()
-            .find(|registered| registered.stream == self)
-            .expect("every stream is registered")
+        let mut streams = STREAMS.iter();
+        let registered = streams.find(|registered| registered.stream == self);
+        registered.expect("every stream is registered").name
     }
 }
 

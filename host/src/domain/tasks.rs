@@ -6,9 +6,9 @@ mod completion;
 
 pub(super) use completion::{Completions, submit};
 
+use bbs_model::TraceId;
 use bbs_model::change::RecordChange;
 use bbs_model::task::{End, Task, TaskError, TaskFilter, TaskState};
-use bbs_model::{Text, TraceId};
 use bbs_work::causes::with_causes;
 
 use super::retry::retry;
@@ -263,14 +263,4 @@ pub(super) async fn delete_if(
         after: None,
     });
     Ok(true)
-}
-
-/// A new task from a request.
-pub fn desired(guid: Text, domain: Text, definition: bbs_proto::models::TaskDefinition) -> Task {
-    Task {
-        guid,
-        domain,
-        definition,
-        ..Task::default()
-    }
 }

@@ -1,6 +1,6 @@
 //! Calls about tasks.
 
-use bbs_model::task::{End, TaskFilter};
+use bbs_model::task::{End, Task, TaskFilter};
 
 use super::{DomainError, HandlerCall, HandlerResult, Message, Page, Reader, Service, proto, wire};
 use crate::api::methods::TaskChange;
@@ -81,7 +81,12 @@ async fn desire(service: &Service, call: HandlerCall<'_>) -> Result<(), DomainEr
         task_guid,
         domain,
     } = call.valid()?;
-    let task = tasks::desired(task_guid, domain, task_definition.unwrap_or_default());
+    let task = Task {
+        guid: task_guid,
+        domain,
+        definition: task_definition.unwrap_or_default(),
+        ..Task::default()
+    };
     tasks::desire(service, task).await
 }
 

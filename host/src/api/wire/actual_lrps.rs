@@ -2,7 +2,6 @@
 
 use bbs_proto::models as proto;
 
-use bbs_model::Text;
 use bbs_model::actual_lrp::{InstanceKey, LrpKey};
 use bbs_model::slot::Container;
 
@@ -35,13 +34,18 @@ pub(in crate::api) fn started_from(request: proto::StartActualLrpRequest) -> Con
         key: lrp_key_from(request.actual_lrp_key),
         instance: instance_key_from(request.actual_lrp_instance_key),
         net_info: request.actual_lrp_net_info.unwrap_or_default(),
-        internal_routes: hostnames_from(request.actual_lrp_internal_routes),
+        internal_routes: request
+            .actual_lrp_internal_routes
+            .into_iter()
+            .map(|route| route.hostname)
+            .collect(),
         metric_tags: request
             .metric_tags
             .into_iter()
             .map(|entry| (entry.key, entry.value))
             .collect(),
-        routable: is_routable(request.routable),
+        // A cell that does not send it routes to all its instances.
+        routable: request.routable.unwrap_or(true),
         availability_zone: request.availability_zone,
     }
 }
@@ -57,13 +61,4 @@ pub(in crate::api) fn evacuated_from(request: proto::EvacuateRunningActualLrpReq
         routable: request.routable,
         availability_zone: request.availability_zone,
     })
-}
-
-fn hostnames_from(routes: Vec<proto::ActualLrpInternalRoute>) -> Vec<Text> {
-    routes.into_iter().map(|route| route.hostname).collect()
-}
-
-/// A cell that does not send it routes to all its instances.
-fn is_routable(routable: Option<bool>) -> bool {
-    routable.unwrap_or(true)
 }
