@@ -42,16 +42,9 @@ fn network(text: &[u8], slash: usize, findings: &mut Findings) {
 
 /// Digits only; leading zeros are allowed here.
 fn prefix_length(digits: &[u8]) -> Option<u32> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0u32, |length, byte| {
-        byte.is_ascii_digit().then(|| {
-            length
-                .saturating_mul(10)
-                .saturating_add(u32::from(byte - b'0'))
-        })
-    })
+    let has_digits_only = digits.iter().all(u8::is_ascii_digit);
+    let digits = std::str::from_utf8(digits).ok()?;
+    digits.parse().ok().filter(|_| has_digits_only)
 }
 
 /// Compares the ends byte by byte from the front, until the first end is smaller; each byte before
