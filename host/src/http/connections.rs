@@ -35,40 +35,19 @@ pub(super) enum ClientWait {
     Event,
 }
 
-/// The longest time of each wait. Diego's clients keep idle connections for 90 s, some without a
-/// limit. A subscriber may rest for longer than other clients, as with Diego, where the queue of its
-/// events is the only bound: clients take a stream that breaks off for a lost connection, subscribe
-/// again and miss the events between.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct WaitLimits {
-    pub(super) handshake: Duration,
-    pub(super) request: Duration,
-    pub(super) head: Duration,
-    pub(super) body: Duration,
-    pub(super) write: Duration,
-    pub(super) event: Duration,
-}
-
-pub(super) const WAIT_LIMITS: WaitLimits = WaitLimits {
-    handshake: Duration::from_secs(10),
-    request: Duration::from_secs(600),
-    head: Duration::from_secs(30),
-    // The API's bodies have a shorter one, which is answered with 408.
-    body: Duration::from_secs(150),
-    write: Duration::from_secs(30),
-    event: Duration::from_secs(600),
-};
-
-impl WaitLimits {
-    fn of(&self, wait: ClientWait) -> Duration {
-        match wait {
-            ClientWait::Handshake => self.handshake,
-            ClientWait::Request => self.request,
-            ClientWait::Head => self.head,
-            ClientWait::Body => self.body,
-            ClientWait::Write => self.write,
-            ClientWait::Event => self.event,
-        }
+impl ClientWait {
+    /// The longest time of the wait. Diego's clients keep idle connections for 90 s, some without a
+    /// limit. A subscriber may rest for longer than other clients, as with Diego, where the queue of
+    /// its events is the only bound: clients take a stream that breaks off for a lost connection,
+    /// subscribe again and miss the events between.
+    const fn limit(self) -> Duration {
+        Duration::from_secs(match self {
+            Self::Handshake => 10,
+            Self::Request | Self::Event => 600,
+            Self::Head | Self::Write => 30,
+            // The API's bodies have a shorter one, which is answered with 408.
+            Self::Body => 150,
+        })
     }
 }
 
@@ -78,7 +57,6 @@ pub(super) struct Connections {
     /// The name of the port in the log.
     port: &'static str,
     most: usize,
-    limits: WaitLimits,
     open: Mutex<BTreeMap<u64, Arc<Connection>>>,
     /// Notified when a connection has ended.
     ended: Notify,
@@ -124,11 +102,10 @@ impl Waits {
 }
 
 impl Connections {
-    pub(super) fn new(port: &'static str, most: usize, limits: WaitLimits) -> Arc<Self> {
+    pub(super) fn new(port: &'static str, most: usize) -> Arc<Self> {
         Arc::new(Self {
             port,
             most: most.max(1),
-            limits,
             open: Mutex::default(),
             ended: Notify::new(),
             next: AtomicU64::default(),
@@ -215,7 +192,7 @@ impl Connections {
             self.open
                 .lock()
                 .values()
-                .filter(|connection| connection.is_overdue(&self.limits, now))
+                .filter(|connection| connection.is_overdue(now))
                 .for_each(|late| late.close());
         }
     }
@@ -282,11 +259,11 @@ impl Connection {
         self.waits.lock().write = None;
     }
 
-    fn is_overdue(&self, limits: &WaitLimits, now: Instant) -> bool {
+    fn is_overdue(&self, now: Instant) -> bool {
         let waits = self.waits.lock();
         waits
             .all()
-            .any(|(wait, since)| now.duration_since(since) > limits.of(wait))
+            .any(|(wait, since)| now.duration_since(since) > wait.limit())
     }
 
     /// Ends the connection, whatever it does.
@@ -372,7 +349,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn longest_waiting_connection_makes_room_and_working_ones_stay() {
-        let connections = Connections::new("test", 3, WAIT_LIMITS);
+        let connections = Connections::new("test", 3);
         let [working, first, second] = [(); 3].map(|()| connections.admit());
         let (working, first, second) = tokio::join!(working, first, second);
         let working = working.unwrap();
@@ -395,7 +372,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn more_numerous_of_new_and_of_answering_connections_make_room() {
-        let connections = Connections::new("test", 3, WAIT_LIMITS);
+        let connections = Connections::new("test", 3);
         let mut open = Vec::new();
         for _ in 0..3 {
             open.push(connections.admit().await.unwrap());
@@ -426,7 +403,7 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connection_that_does_not_end_makes_no_room() {
-        let connections = Connections::new("test", 1, WAIT_LIMITS);
+        let connections = Connections::new("test", 1);
         let _closing = connections.admit().await.unwrap();
         let begin = Instant::now();
         assert!(connections.admit().await.is_none());
@@ -435,79 +412,75 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn connections_that_wait_for_too_long_are_closed() {
-        let connections = Connections::new("test", 3, WAIT_LIMITS);
+        let connections = Connections::new("test", 3);
         let shaking = connections.admit().await.unwrap();
         let idle = connections.admit().await.unwrap();
         idle.connection.wait_for(ClientWait::Request);
         let begin = Instant::now();
-        for (waiting, limit) in [
-            (shaking, WAIT_LIMITS.handshake),
-            (idle, WAIT_LIMITS.request),
+        for (waiting, wait) in [
+            (shaking, ClientWait::Handshake),
+            (idle, ClientWait::Request),
         ] {
             tokio::select! {
                 () = waiting.connection.closed() => {}
                 never = connections.sweep() => match never {},
             }
-            assert_eq!(begin.elapsed(), limit + SWEEP_INTERVAL);
+            assert_eq!(begin.elapsed(), wait.limit() + SWEEP_INTERVAL);
         }
     }
 
     #[tokio::test(start_paused = true)]
     async fn each_wait_has_its_limit() {
-        let limits = WaitLimits {
-            handshake: Duration::from_secs(1),
-            request: Duration::from_secs(4),
-            head: Duration::from_secs(2),
-            body: Duration::from_secs(5),
-            write: Duration::from_secs(3),
-            event: Duration::from_secs(6),
-        };
         let connection = Connection::new();
-        let after = |seconds| {
-            connection.is_overdue(
-                &limits,
-                Instant::now() + Duration::from_secs(seconds) + Duration::from_nanos(1),
-            )
+        let ends_after = |wait: ClientWait| {
+            let end = Instant::now() + wait.limit();
+            !connection.is_overdue(end - Duration::from_secs(1))
+                && connection.is_overdue(end + Duration::from_nanos(1))
         };
-        assert!(!after(0) && after(1), "the handshake");
+        assert!(ends_after(ClientWait::Handshake));
         connection.wait_for(ClientWait::Request);
-        assert!(!after(3) && after(4), "a request");
+        assert!(ends_after(ClientWait::Request));
         connection.received();
-        assert!(!after(1) && after(2), "its head");
+        assert!(ends_after(ClientWait::Head));
+        tokio::time::advance(Duration::from_secs(2)).await;
         connection.received();
-        assert!(after(2), "more bytes of a head do not prolong it");
-        connection.wait_for(ClientWait::Body);
-        assert!(!after(4) && after(5), "its body");
-        connection.work();
         assert!(
-            !after(1000) && connection.waits.lock().longest().is_none(),
+            !ends_after(ClientWait::Head),
+            "more bytes of a head do not prolong it"
+        );
+        connection.wait_for(ClientWait::Body);
+        assert!(ends_after(ClientWait::Body));
+        connection.work();
+        let is_overdue = || connection.is_overdue(Instant::now() + ClientWait::Request.limit() * 2);
+        assert!(
+            !is_overdue() && connection.waits.lock().longest().is_none(),
             "a working connection"
         );
         connection.write_stalled();
-        assert!(!after(2) && after(3), "the client does not read");
+        assert!(ends_after(ClientWait::Write), "the client does not read");
         connection.written();
-        assert!(!after(1000));
+        assert!(!is_overdue());
     }
 
     #[tokio::test]
     async fn subscriber_may_rest_for_longer_than_another_client() {
-        let connections = Connections::new("test", 4, WAIT_LIMITS);
+        let connections = Connections::new("test", 4);
         let admitted = connections.admit().await.unwrap();
         admitted.connection.work();
         let stream = admitted.handle().begin_stream();
         admitted.connection.write_stalled();
-        let after = |limit| {
-            let now = Instant::now() + limit + Duration::from_nanos(1);
-            admitted.connection.is_overdue(&WAIT_LIMITS, now)
+        let after = |wait: ClientWait| {
+            let now = Instant::now() + wait.limit() + Duration::from_nanos(1);
+            admitted.connection.is_overdue(now)
         };
-        assert!(!after(WAIT_LIMITS.write) && after(WAIT_LIMITS.event));
+        assert!(!after(ClientWait::Write) && after(ClientWait::Event));
         drop(stream.expect("two of four"));
-        assert!(after(WAIT_LIMITS.write));
+        assert!(after(ClientWait::Write));
     }
 
     #[tokio::test]
     async fn event_streams_leave_half_of_the_connections() {
-        let connections = Connections::new("test", 4, WAIT_LIMITS);
+        let connections = Connections::new("test", 4);
         let admitted = connections.admit().await.unwrap();
         let streams: Vec<_> = (0..2)
             .map(|_| admitted.handle().begin_stream().expect("two of four"))

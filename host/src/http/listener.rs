@@ -26,9 +26,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tower::ServiceExt;
 
-use super::connections::{
-    Admitted, ClientWait, Connection, ConnectionHandle, Connections, WAIT_LIMITS,
-};
+use super::connections::{Admitted, ClientWait, Connection, ConnectionHandle, Connections};
 use super::in_flight::{GuardedBody, InFlight};
 use super::peer::Peer;
 use super::timed::TimedStream;
@@ -92,7 +90,7 @@ pub async fn serve_clients(
     )?;
     socket.set_tcp_nodelay(true)?;
     let in_flight = InFlight::default();
-    let connections = Connections::new(name, most_connections, WAIT_LIMITS);
+    let connections = Connections::new(name, most_connections);
     let (stage, stages) = watch::channel(Stage::Serve);
     let acceptor = Acceptor {
         router: in_flight.counting(router),
