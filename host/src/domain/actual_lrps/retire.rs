@@ -22,13 +22,6 @@ pub enum Retirement {
     Stopping,
 }
 
-/// The result of one attempt.
-enum Attempt {
-    Done(Retirement),
-    /// Can be retried.
-    Failed(ClientError),
-}
-
 /// Retires an instance. The event of its removal is published when its cell is asked to stop it, so
 /// that routers stop sending traffic at once; the row stays until the cell has removed it.
 ///
@@ -44,11 +37,14 @@ pub async fn retire(
     let mut last = None;
     for _ in 0..ATTEMPTS {
         match attempt(service, key, trace_id, &mut announced).await {
-            Ok(Attempt::Done(effect)) => return Ok(effect),
-            Ok(Attempt::Failed(fault)) => last = Some(fault),
+            Err(DomainError::Client(fault))
+                if !matches!(fault, ClientError::NoSecureAddress { .. }) =>
+            {
+                last = Some(fault);
+            }
             // The cell has removed the instance between two attempts.
             Err(DomainError::NotFound) if last.is_some() => return Ok(Retirement::Removed),
-            Err(fault) => return Err(fault),
+            ended => return ended,
         }
     }
     Err(last.map_or(DomainError::NotFound, DomainError::Client))
@@ -59,10 +55,10 @@ async fn attempt(
     key: &LrpKey,
     trace_id: &TraceId,
     announced: &mut Option<ActualLrp>,
-) -> Result<Attempt, DomainError> {
+) -> Result<Retirement, DomainError> {
     let slot = (&key.process_guid[..], key.index);
     let row = match change_slot(service, slot, trace_id, |slot, _| slot.retire()).await? {
-        Retired::Removed => return Ok(Attempt::Done(Retirement::Removed)),
+        Retired::Removed => return Ok(Retirement::Removed),
         Retired::HasContainer(row) => *row,
     };
     stop_once(service, &row, trace_id, announced).await
@@ -79,10 +75,7 @@ pub async fn stop(
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    match stop_once(service, row, trace_id, &mut None).await? {
-        Attempt::Done(_) => Ok(()),
-        Attempt::Failed(fault) => Err(DomainError::Client(fault)),
-    }
+    stop_once(service, row, trace_id, &mut None).await.map(drop)
 }
 
 /// [`stop`] without a request of a client, if `is_due` holds, which is evaluated under the key
@@ -128,7 +121,7 @@ async fn stop_once(
     row: &ActualLrp,
     trace_id: &TraceId,
     announced: &mut Option<ActualLrp>,
-) -> Result<Attempt, DomainError> {
+) -> Result<Retirement, DomainError> {
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
     let Some(cell) = service.clients().cells.find(&row.cell_id).await? else {
@@ -136,7 +129,7 @@ async fn stop_once(
             slot.remove(Some(&instance))
         })
         .await?;
-        return Ok(Attempt::Done(Retirement::Removed));
+        return Ok(Retirement::Removed);
     };
     if announced
         .as_ref()
@@ -146,16 +139,12 @@ async fn stop_once(
         announce_removal(service, slot, row, trace_id).await?;
         *announced = Some(row.clone());
     }
-    match service
+    service
         .clients()
         .reps
         .stop(&cell, &row.key(), &instance, trace_id)
-        .await
-    {
-        Ok(()) => Ok(Attempt::Done(Retirement::Stopping)),
-        Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
-        Err(fault) => Ok(Attempt::Failed(fault)),
-    }
+        .await?;
+    Ok(Retirement::Stopping)
 }
 
 /// Publishes the removal of the instance ahead of time, unless the slot has another one by now. The
