@@ -22,15 +22,6 @@ pub struct EvacuationAnswer {
     pub refusal: Option<DomainError>,
 }
 
-impl EvacuationAnswer {
-    fn refused(keeps_container: bool, refusal: DomainError) -> Self {
-        Self {
-            keeps_container,
-            refusal: Some(refusal),
-        }
-    }
-}
-
 /// Evacuates a claimed container; requests a new cell for its instance.
 pub async fn evacuate_claimed(
     service: &Service,
@@ -129,19 +120,16 @@ async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desi
     let Some((instances, strategy)) = writer.desired_replacement(process_guid).await? else {
         return Ok(None);
     };
-    if strategy != UpdateStrategy::Recreate as i32 {
-        return Ok(Some(Desired {
-            replacement: Replacement::Rolling,
-            instances,
-            running: 0,
-        }));
-    }
-    let running = writer.running(process_guid).await?;
-    Ok(Some(Desired {
-        replacement: Replacement::Recreate,
+    let mut desired = Desired {
+        replacement: Replacement::Rolling,
         instances,
-        running,
-    }))
+        running: 0,
+    };
+    if strategy == UpdateStrategy::Recreate as i32 {
+        desired.replacement = Replacement::Recreate;
+        desired.running = writer.running(process_guid).await?;
+    }
+    Ok(Some(desired))
 }
 
 /// Requests a cell. A failed request is only logged: convergence offers a waiting instance again.
@@ -163,13 +151,13 @@ async fn finish(
 /// On an error the container is kept and the cell retries, except for a container that has no
 /// record.
 fn or_kept(evacuated: Result<Evacuated, DomainError>) -> EvacuationAnswer {
-    match evacuated {
-        Ok(evacuated) => EvacuationAnswer {
-            keeps_container: evacuated.keeps_container,
-            refusal: None,
-        },
-        Err(refusal @ DomainError::NotFound) => EvacuationAnswer::refused(false, refusal),
-        Err(refusal) => EvacuationAnswer::refused(true, refusal),
+    let keeps_container = match &evacuated {
+        Ok(evacuated) => evacuated.keeps_container,
+        Err(refusal) => !matches!(refusal, DomainError::NotFound),
+    };
+    EvacuationAnswer {
+        keeps_container,
+        refusal: evacuated.err(),
     }
 }
 
