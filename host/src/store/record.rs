@@ -53,16 +53,29 @@ pub(super) trait Columns {
     /// A number; a boolean is 0 or 1.
     fn integer(&self, column: &'static str) -> Result<Option<i64>, RecordReadError>;
 
-    /// The plaintext of a sealed column; none if it is NULL or empty.
+    /// Whether the lens has opened a sealed column, so that it is plain.
+    fn is_opened(&self, _column: &'static str) -> bool {
+        false
+    }
+
+    /// The plaintext of a sealed column; none if it is NULL or empty. Empty plaintext of one that is
+    /// opened is a valid message, but not valid JSON.
     fn open(
         &self,
         column: &'static str,
         sealing: Sealing,
         keyring: &Keyring,
     ) -> Result<Option<Cow<'_, [u8]>>, RecordReadError> {
-        let Some(text) = self.bytes(column)?.filter(|text| !text.is_empty()) else {
+        let Some(text) = self.bytes(column)? else {
             return Ok(None);
         };
+        let is_opened = self.is_opened(column);
+        if text.is_empty() && !(is_opened && sealing == Sealing::Enveloped) {
+            return Ok(None);
+        }
+        if is_opened {
+            return Ok(Some(Cow::Borrowed(text)));
+        }
         let opened = keyring
             .open(sealing, text)
             .map_err(|source| RecordReadError::Sealed { column, source })?;

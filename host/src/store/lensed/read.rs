@@ -1,11 +1,9 @@
 //! Reads through a lens: units are loaded in batches, transformed to the native layout, and then
 //! filtered.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use bbs_database::Transaction;
-use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::{Sealing, Table};
 use bbs_lens::layout::values::Value;
 use bbs_units::{RowsError, TableRows, UnitKey};
@@ -54,29 +52,8 @@ impl Columns for NativeRow<'_> {
         })
     }
 
-    /// Columns that the lens has opened are plain. Empty plaintext is a valid message, but not
-    /// valid JSON.
-    fn open(
-        &self,
-        column: &'static str,
-        sealing: Sealing,
-        keyring: &Keyring,
-    ) -> Result<Option<Cow<'_, [u8]>>, RecordReadError> {
-        let Some(text) = self.bytes(column)? else {
-            return Ok(None);
-        };
-        if self.rows.columns[column].sealing == Sealing::Plain {
-            return Ok(
-                (!text.is_empty() || sealing == Sealing::Enveloped).then_some(Cow::Borrowed(text))
-            );
-        }
-        if text.is_empty() {
-            return Ok(None);
-        }
-        let opened = keyring
-            .open(sealing, text)
-            .map_err(|source| RecordReadError::Sealed { column, source })?;
-        Ok(Some(Cow::Owned(opened)))
+    fn is_opened(&self, column: &'static str) -> bool {
+        self.rows.columns[column].sealing == Sealing::Plain
     }
 }
 
