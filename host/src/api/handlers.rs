@@ -60,10 +60,9 @@ pub(super) async fn answer(
     call: HandlerCall<'_>,
     page: Option<&mut Page>,
 ) -> Result<Vec<u8>, RunError> {
-    match try_answer(service, method, call, page).await {
-        Ok(answer) => Ok(answer),
-        Err(error) => failed(service, &error),
-    }
+    try_answer(service, method, call, page)
+        .await
+        .or_else(|error| failed(service, &error))
 }
 
 /// The answer to a failed call. Stops the host after the answer if no call can succeed any more.

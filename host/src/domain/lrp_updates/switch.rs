@@ -221,9 +221,8 @@ pub(in crate::domain) async fn switch(
         .clone_from(&before.scheduling.definition_id);
     after.scheduling.tag.index = before.scheduling.tag.index.wrapping_add(1);
     writer.switch_definition(&after).await?;
-    let process_guid_of_update = process_guid.clone();
     let update = UpdateRecord {
-        process_guid: process_guid_of_update,
+        process_guid: process_guid.clone(),
         started_at_ns: now_ns,
         is_cancelled,
     };

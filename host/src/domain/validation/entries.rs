@@ -36,7 +36,9 @@ pub(super) fn metric_tags(tags: &[MetricTagEntry], metrics_guid: &[u8], findings
     findings.within("metric_tags", |findings| {
         let mut source_id = None;
         for tag in of_map(tags, |tag| &tag.key) {
-            findings_of_tag(tag.value.as_ref(), findings);
+            // An absent value counts as an empty one.
+            let absent = MetricTagValue::default();
+            tag.value.as_ref().unwrap_or(&absent).validate(findings);
             if tag.key == SOURCE_ID {
                 source_id = tag.value.as_ref().map(|value| &value.r#static[..]);
             }
@@ -47,14 +49,6 @@ pub(super) fn metric_tags(tags: &[MetricTagEntry], metrics_guid: &[u8], findings
             "source_id should match metrics_guid",
         );
     });
-}
-
-/// An absent value counts as an empty one.
-fn findings_of_tag(value: Option<&MetricTagValue>, findings: &mut Findings) {
-    match value {
-        Some(value) => value.validate(findings),
-        None => MetricTagValue::default().validate(findings),
-    }
 }
 
 impl Validate for MetricTagValue {
