@@ -81,8 +81,9 @@ pub enum Answer {
     Whole(Vec<u8>),
     /// A list that does not fit on one page.
     Pages(Box<Pages>),
-    /// The request cannot be stored at the pinned data version.
-    NotHeld(NotHeld),
+    /// The request holds a value that the database, at its pinned version, has no column for; the
+    /// text names it.
+    NotHeld(String),
     /// A migration replaces the tables, another host is the master, or earlier calls on the record
     /// wait for too long; the text says which. The client has to repeat the call.
     Unavailable(String),
@@ -102,12 +103,6 @@ impl Answer {
         }
     }
 }
-
-/// The request holds a value that the database, at its pinned version, has no column for; the text
-/// names it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct NotHeld(String);
 
 /// Input of a method: the undecoded body and the client's trace id.
 #[derive(Debug, Clone)]

@@ -156,9 +156,7 @@ impl StoreError {
             | Self::Database(_) => false,
         }
     }
-}
 
-impl StoreError {
     /// The database's error, if a table is missing. Then this host cannot serve any more.
     pub fn missing_table(&self) -> Option<&SqlError> {
         let source = match self {
@@ -266,10 +264,7 @@ struct CurrentAccess {
 type SharedAccess = OwnedRwLockReadGuard<CurrentAccess, TableAccess>;
 
 /// The right to keep a reader for more than one page.
-#[derive(Debug)]
-pub struct KeptReader {
-    _permit: OwnedSemaphorePermit,
-}
+pub type KeptReader = OwnedSemaphorePermit;
 
 /// A switch that has waited for what takes long. Short readers and writers go on.
 #[derive(Debug)]
@@ -394,17 +389,14 @@ impl Store {
 
     /// The right to keep a reader, if it is free.
     pub fn try_keep_reader(&self) -> Option<KeptReader> {
-        let permit = Arc::clone(&self.0.kept_readers).try_acquire_owned().ok()?;
-        Some(KeptReader { _permit: permit })
+        Arc::clone(&self.0.kept_readers).try_acquire_owned().ok()
     }
 
     /// Waits for the right to keep a reader. To be called without a reader, which others may need,
     /// or a switch.
     pub async fn keep_reader(&self) -> KeptReader {
         let permit = Arc::clone(&self.0.kept_readers).acquire_owned().await;
-        KeptReader {
-            _permit: permit.expect("the semaphore is never closed"),
-        }
+        permit.expect("the semaphore is never closed")
     }
 
     async fn access(&self) -> Result<SharedAccess, StoreError> {

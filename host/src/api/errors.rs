@@ -7,14 +7,14 @@ use bbs_proto::models::{Error, EvacuationResponse};
 use bbs_work::causes::with_causes;
 use prost::Message;
 
-use super::NotHeld;
 use crate::domain::DomainError;
 
 /// Why a run has no answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RunError {
-    #[error(transparent)]
-    NotHeld(NotHeld),
+    /// The database, at its pinned version, has no column for a value of the request.
+    #[error("{0}")]
+    NotHeld(String),
     /// The native handler cannot take the call now; the client has to repeat it.
     #[error("{0}")]
     Unavailable(String),

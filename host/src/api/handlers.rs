@@ -16,7 +16,7 @@ use prost::{Message, Name};
 
 use super::errors::{self, RunError};
 use super::methods::{ChangeMethod, GetMethod, ListMethod, NativeMethod, NativeVersion};
-use super::{NotHeld, wire};
+use super::wire;
 use crate::domain::validation::{self, Validate};
 use crate::domain::{DomainError, Page, Service, cells, retry};
 use crate::protobuf;
@@ -73,7 +73,7 @@ pub(super) async fn answer(
 pub(super) fn failed(service: &Service, error: &DomainError) -> Result<Vec<u8>, RunError> {
     end_if_unrecoverable(service, error);
     if let DomainError::NotHeld(source) = error {
-        Err(RunError::NotHeld(NotHeld(source.to_string())))
+        Err(RunError::NotHeld(source.to_string()))
     } else if error.is_to_be_repeated() {
         Err(RunError::Unavailable(errors::text(error)))
     } else {

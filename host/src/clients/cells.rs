@@ -72,14 +72,8 @@ impl CellDirectory {
             r#type: TYPE.to_owned(),
             type_code: TypeCode::Presence.into(),
         };
-        let answer = connection
-            .call::<_, FetchAllResponse>(FETCH_ALL, request)
-            .await;
-        let resources = match answer {
-            Ok(answer) => answer.resources,
-            Err(CellsError::Locket(status)) if status.code() == Code::NotFound => Vec::new(),
-            Err(fault) => return Err(fault),
-        };
+        let answer: Option<FetchAllResponse> = connection.call(FETCH_ALL, request).await?;
+        let resources = answer.map(|answer| answer.resources).unwrap_or_default();
         // A malformed one is logged and skipped, so that the other cells are still listed.
         let cells = resources.iter().filter_map(|resource| cell(resource).ok());
         Ok(Some(cells.collect()))
@@ -94,19 +88,16 @@ impl CellDirectory {
         let Some(connection) = &self.0 else {
             return Ok(None);
         };
-        let answer = connection
-            .call::<_, FetchResponse>(FETCH, FetchRequest { key: text(cell_id) })
-            .await;
-        match answer {
-            Ok(answer) => answer.resource.as_ref().map(cell).transpose(),
-            Err(CellsError::Locket(status)) if status.code() == Code::NotFound => Ok(None),
-            Err(fault) => Err(fault),
-        }
+        let request = FetchRequest { key: text(cell_id) };
+        let answer: Option<FetchResponse> = connection.call(FETCH, request).await?;
+        let resource = answer.and_then(|answer| answer.resource);
+        resource.as_ref().map(cell).transpose()
     }
 }
 
 impl LocketCells {
-    async fn call<Q, A>(&self, method: &'static str, message: Q) -> Result<A, CellsError>
+    /// The answer of Locket; `None` if it has nothing of the kind.
+    async fn call<Q, A>(&self, method: &'static str, message: Q) -> Result<Option<A>, CellsError>
     where
         Q: prost::Message + Send + Sync + 'static,
         A: LocketAnswer + Send + Sync + 'static,
@@ -118,7 +109,9 @@ impl LocketCells {
         )
         .await
         {
-            Ok(answered) => answered.map_err(|status| CellsError::Locket(Box::new(status))),
+            Ok(Ok(answer)) => Ok(Some(answer)),
+            Ok(Err(status)) if status.code() == Code::NotFound => Ok(None),
+            Ok(Err(status)) => Err(CellsError::Locket(Box::new(status))),
             Err(_) => Err(CellsError::Silent(self.timeout)),
         }
     }

@@ -25,10 +25,7 @@ pub(super) struct KeyLocks {
 }
 
 /// Held from before the transaction until its events are published. Not re-entrant.
-#[derive(Debug)]
-pub struct KeyLock {
-    _guard: OwnedMutexGuard<()>,
-}
+pub type KeyLock = OwnedMutexGuard<()>;
 
 impl Default for KeyLocks {
     fn default() -> Self {
@@ -55,8 +52,7 @@ impl KeyLocks {
         });
         let locked = Arc::clone(&self.locks[at]).lock_owned();
         let locked = timeout(left.clamp(SHORTEST_WAIT, LONGEST_WAIT), locked);
-        let guard = locked.await.map_err(|_| DomainError::Busy)?;
-        Ok(KeyLock { _guard: guard })
+        locked.await.map_err(|_| DomainError::Busy)
     }
 }
 

@@ -8,7 +8,6 @@ use bbs_work::progress::{SERVING, STOPPED, Snapshot};
 use serde_json::json;
 
 use super::bodies::BodyError;
-use crate::api::NotHeld;
 
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
@@ -32,8 +31,8 @@ pub(super) enum HttpError {
         version: ApiVersion,
         served: Vec<ApiVersion>,
     },
-    #[error(transparent)]
-    NotHeld(NotHeld),
+    #[error("{0}")]
+    NotHeld(String),
     #[error("{0}")]
     Unavailable(String),
     #[error(
