@@ -46,7 +46,7 @@ use crate::metrics::{Exposition, Measures, Metrics};
 use answers::Answers;
 use bodies::{BodyError, Memory};
 use connections::{ConnectionHandle, OpenStream};
-use in_flight::GuardedBody;
+use in_flight::guarded;
 use peer::Peer;
 use refusal::HttpError;
 use request::{Trace, VersionedPath};
@@ -164,7 +164,7 @@ async fn handle(State(state): State<ApiState>, request: Request) -> Response {
             return response;
         }
     };
-    response.map(|body| Body::new(GuardedBody { body, guard }))
+    guarded(response, guard)
 }
 
 async fn respond(

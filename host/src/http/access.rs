@@ -9,14 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use bbs_work::log_sampling::LineLimit;
 use serde_json::{Map, Value};
 
-use super::in_flight::GuardedBody;
+use super::in_flight::guarded;
 use super::peer::Peer;
 use crate::clock::{Clock, SystemClock};
 use crate::config::TimeFormat;
@@ -126,12 +125,7 @@ async fn log_request(
         return next.run(request).await;
     }
     let logged = LoggedRequest::begin(requests, &request);
-    next.run(request).await.map(|body| {
-        Body::new(GuardedBody {
-            body,
-            guard: logged,
-        })
-    })
+    guarded(next.run(request).await, logged)
 }
 
 /// A request in flight. Dropping it logs the end of the request.

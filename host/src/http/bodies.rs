@@ -11,6 +11,7 @@ use http_body_util::{BodyExt, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::refusal::BUSY_RETRY_AFTER_S;
 use crate::api;
 
 /// Bytes of a body, and of an answer, that are not counted, so that small calls, such as those of
@@ -64,16 +65,19 @@ fn semaphore(permits: usize) -> Arc<Semaphore> {
 }
 
 /// Why a body was not read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum BodyError {
-    TooLarge {
-        largest: usize,
-    },
-    /// The client sends too slowly.
+    #[error("the body is larger than the {largest} bytes that this method reads")]
+    TooLarge { largest: usize },
+    #[error("the body was not sent in time")]
     Slow,
     /// Other bodies or calls take all of the memory.
+    #[error(
+        "this host has no memory for the request now, because of other requests; send it again in {BUSY_RETRY_AFTER_S} s"
+    )]
     Busy,
-    Interrupted(axum::Error),
+    #[error("the body ended unexpectedly")]
+    Interrupted(#[source] axum::Error),
 }
 
 /// A complete body whose memory is counted.

@@ -50,12 +50,12 @@ async fn count(State(in_flight): State<InFlight>, request: Request, next: Next) 
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {
         return response;
     }
-    response.map(|body| {
-        Body::new(GuardedBody {
-            body,
-            guard: counted,
-        })
-    })
+    guarded(response, counted)
+}
+
+/// The response, whose body drops `guard` when it has been sent or abandoned.
+pub(super) fn guarded<T: Send + Unpin + 'static>(response: Response, guard: T) -> Response {
+    response.map(|body| Body::new(GuardedBody { body, guard }))
 }
 
 /// A body that drops its guard when it has been sent or abandoned.

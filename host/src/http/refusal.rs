@@ -12,7 +12,7 @@ use super::bodies::BodyError;
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
 /// `Retry-After` in seconds when other requests take all memory, or a call is to be repeated soon.
-const BUSY_RETRY_AFTER_S: u64 = 1;
+pub(super) const BUSY_RETRY_AFTER_S: u64 = 1;
 /// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is
 /// ready.
 const MAX_RETRY_AFTER_S: u64 = 60;
@@ -49,31 +49,12 @@ pub(super) enum HttpError {
         "{0:?} is not an API version; write it as major.minor or major.minor.patch, such as 1.1"
     )]
     MalformedVersion(String),
-    #[error("the body is larger than the {largest} bytes that this method reads")]
-    BodyTooLarge { largest: usize },
-    #[error("the body was not sent in time")]
-    SlowBody,
-    #[error(
-        "this host has no memory for the request now, because of other requests; send it again in {BUSY_RETRY_AFTER_S} s"
-    )]
-    NoMemory,
-    #[error("the body ended unexpectedly")]
-    InterruptedBody(#[source] axum::Error),
+    #[error(transparent)]
+    Body(#[from] BodyError),
     #[error("the event stream cannot be started")]
     NoEventStream(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the request ended unexpectedly")]
     Panicked(#[source] tokio::task::JoinError),
-}
-
-impl From<BodyError> for HttpError {
-    fn from(error: BodyError) -> Self {
-        match error {
-            BodyError::TooLarge { largest } => Self::BodyTooLarge { largest },
-            BodyError::Slow => Self::SlowBody,
-            BodyError::Busy => Self::NoMemory,
-            BodyError::Interrupted(error) => Self::InterruptedBody(error),
-        }
-    }
 }
 
 impl IntoResponse for HttpError {
@@ -107,10 +88,10 @@ impl IntoResponse for HttpError {
             Self::Busy | Self::TooManyStreams => self.busy(RETRY_AFTER_S),
             Self::MalformedVersion(_) => self.json(StatusCode::BAD_REQUEST),
             // The rest of the body is not read, so the connection cannot be used again.
-            Self::BodyTooLarge { .. } => closing(text(StatusCode::PAYLOAD_TOO_LARGE)),
-            Self::SlowBody => closing(text(StatusCode::REQUEST_TIMEOUT)),
-            Self::NoMemory | Self::Unavailable(_) => self.busy(BUSY_RETRY_AFTER_S),
-            Self::InterruptedBody(_) => text(StatusCode::BAD_REQUEST),
+            Self::Body(BodyError::TooLarge { .. }) => closing(text(StatusCode::PAYLOAD_TOO_LARGE)),
+            Self::Body(BodyError::Slow) => closing(text(StatusCode::REQUEST_TIMEOUT)),
+            Self::Body(BodyError::Busy) | Self::Unavailable(_) => self.busy(BUSY_RETRY_AFTER_S),
+            Self::Body(BodyError::Interrupted(_)) => text(StatusCode::BAD_REQUEST),
             // The body is empty, as Diego's is.
             Self::NoEventStream(reason) => {
                 tracing::info!(%reason, "an event stream was not started");
