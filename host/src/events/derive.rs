@@ -242,20 +242,10 @@ fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) ->
     ];
     match (cause, before.state(), after.state()) {
         (_, _, Some(State::Crashed)) => vec![crashed, changed],
-        (
-            Cause::Crash,
-            Some(State::Claimed | State::Running | State::Crashed) | None,
-            Some(State::Unclaimed),
-        ) => [&[crashed][..], &recreated].concat(),
-        (
-            Cause::Other,
-            Some(State::Claimed | State::Running | State::Crashed) | None,
-            Some(State::Unclaimed),
-        ) => recreated.to_vec(),
         (_, Some(State::Unclaimed), Some(State::Unclaimed))
-        | (_, _, Some(State::Claimed | State::Running) | None) => {
-            vec![changed]
-        }
+        | (_, _, Some(State::Claimed | State::Running) | None) => vec![changed],
+        (Cause::Crash, _, Some(State::Unclaimed)) => [&[crashed][..], &recreated].concat(),
+        (Cause::Other, _, Some(State::Unclaimed)) => recreated.to_vec(),
     }
 }
 

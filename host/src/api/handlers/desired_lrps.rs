@@ -11,9 +11,6 @@ use crate::api::methods::DesiredLrpChange;
 use crate::domain::validation::{self, Validate};
 use crate::domain::{desired_lrps, lrp_updates};
 
-/// Diego's BBS would panic.
-const NO_UPDATE: &str = "Invalid field: update";
-
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
     Ok(lrps_to(lrps, |lrp| wire::desired_lrp_to(lrp, call.version)))
@@ -127,16 +124,8 @@ pub(super) async fn change(
         DesiredLrpChange::Update => {
             let request = update_request(call)?;
             check(service, &request, &request.process_guid)?;
-            let update = request
-                .update
-                .ok_or_else(|| rejected(service, &request.process_guid, NO_UPDATE.into()))?;
-            desired_lrps::update(
-                service,
-                &request.process_guid,
-                &wire::update_from(update),
-                call.trace_id,
-            )
-            .await?;
+            let update = wire::update_from(request.update.unwrap_or_default());
+            desired_lrps::update(service, &request.process_guid, &update, call.trace_id).await?;
         }
         DesiredLrpChange::CancelUpdate => {
             let process_guid = call
@@ -181,18 +170,16 @@ fn update_request(call: HandlerCall<'_>) -> Result<proto::UpdateDesiredLrpReques
     Ok(request)
 }
 
+/// Rejects an invalid request, and writes the findings to the log of the app.
 fn check(
     service: &Service,
     request: &impl Validate,
     process_guid: &[u8],
 ) -> Result<(), DomainError> {
-    validation::check(request).map_err(|findings| rejected(service, process_guid, findings))
-}
-
-/// Rejects a request, and writes the findings to the log of the app.
-fn rejected(service: &Service, process_guid: &[u8], findings: String) -> DomainError {
-    desired_lrps::log_rejection(service, process_guid, &findings);
-    DomainError::Invalid(findings)
+    validation::check(request).map_err(|findings| {
+        desired_lrps::log_rejection(service, process_guid, &findings);
+        DomainError::Invalid(findings)
+    })
 }
 
 fn filter(request: proto::DesiredLrPsRequest) -> DesiredLrpFilter {

@@ -98,10 +98,7 @@ fn surplus(mut ages: Vec<DefinitionAge>, policy: &Policy, now_ns: i64) -> Vec<Te
     ages.retain(|age| age.last_active_ns.is_some());
     ages.sort_by_key(|age| std::cmp::Reverse(age.last_active_ns));
     let is_kept = |(at, age): &(usize, DefinitionAge)| {
-        *at < policy.definitions_kept
-            && age
-                .last_active_ns
-                .is_some_and(|last_active_ns| last_active_ns >= oldest_ns)
+        *at < policy.definitions_kept && age.last_active_ns >= Some(oldest_ns)
     };
     ages.into_iter()
         .enumerate()
