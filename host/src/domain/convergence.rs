@@ -32,21 +32,15 @@ pub struct Counts {
 pub async fn run(service: &Service) -> Result<Counts, DomainError> {
     let listed_at_ns = service.store().now_ns();
     let cells = service.clients().cells.all().await?;
-    converge(service, cells, listed_at_ns).await
+    run_among(service, cells, listed_at_ns).await
 }
 
-/// Runs convergence once with these cells; `None` if the present cells are unknown.
+/// Runs convergence once with these cells, listed at a time in nanoseconds since 1970; `None` if the
+/// present cells are unknown.
 ///
 /// # Errors
 /// Reading the records fails.
 pub async fn run_among(
-    service: &Service,
-    cells: Option<Vec<CellPresence>>,
-) -> Result<Counts, DomainError> {
-    converge(service, cells, service.store().now_ns()).await
-}
-
-async fn converge(
     service: &Service,
     cells: Option<Vec<CellPresence>>,
     listed_at_ns: i64,

@@ -23,7 +23,8 @@ pub(super) async fn converge(
         cell_id: (*id).into(),
         ..Default::default()
     });
-    let counts = run_among(&server.service, Some(cells.collect()))
+    let now_ns = server.service.store().now_ns();
+    let counts = run_among(&server.service, Some(cells.collect()), now_ns)
         .await
         .unwrap()
         .lrps;

@@ -181,7 +181,8 @@ impl<'a> Sequence<'a> {
                 ..Default::default()
             })
             .collect();
-        convergence::run_among(&self.server.service, Some(cells))
+        let service = &self.server.service;
+        convergence::run_among(service, Some(cells), service.store().now_ns())
             .await
             .expect("the database answers");
     }
