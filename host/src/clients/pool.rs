@@ -61,8 +61,8 @@ pub(super) struct RequestToSend<'a> {
 }
 
 impl Pool {
-    /// `timeout` covers a whole request. Without files, no client certificate is presented. An error
-    /// names the keys of the configuration that name the files, `keys`.
+    /// `timeout` covers a whole request. Without files, no client certificate is presented. `keys`
+    /// are those of the configuration that name the files, for an error.
     pub(super) fn new(
         keys: &'static str,
         files: Option<CertificateFiles>,

@@ -35,8 +35,8 @@ pub async fn run(service: &Service) -> Result<Counts, DomainError> {
     run_among(service, cells, listed_at_ns).await
 }
 
-/// Runs convergence once with these cells, listed at a time in nanoseconds since 1970; `None` if the
-/// present cells are unknown.
+/// Runs convergence once with these cells, which were listed at a time in nanoseconds since 1970;
+/// `None` if the present cells are unknown.
 ///
 /// # Errors
 /// Reading the records fails.

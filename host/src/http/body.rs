@@ -19,7 +19,8 @@ use crate::api::Pages;
 #[error("the host stopped serving before the list was complete; request it again")]
 struct Aborted;
 
-/// Reads at most one page ahead of the client. Drops `client` with the body, or after the last page.
+/// Reads at most one page ahead of the client. Drops `client` with the body, or after the last
+/// page.
 pub(super) fn streamed(
     mut pages: Box<Pages>,
     gate: Gate,

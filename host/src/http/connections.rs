@@ -37,9 +37,9 @@ pub(super) enum ClientWait {
 
 impl ClientWait {
     /// The longest time of the wait. Diego's clients keep idle connections for 90 s, some without a
-    /// limit. A subscriber may rest for longer than other clients, as with Diego, where the queue of
-    /// its events is the only bound: clients take a stream that breaks off for a lost connection,
-    /// subscribe again and miss the events between.
+    /// limit. A subscriber may rest for longer than other clients, as with Diego, where the queue
+    /// of its events is the only bound: clients take a stream that breaks off for a lost
+    /// connection, subscribe again and miss the events between.
     const fn limit(self) -> Duration {
         Duration::from_secs(match self {
             Self::Handshake => 10,

@@ -58,8 +58,8 @@ pub(super) trait Columns {
         false
     }
 
-    /// The plaintext of a sealed column; none if it is NULL or empty. Empty plaintext of one that is
-    /// opened is a valid message, but not valid JSON.
+    /// The plaintext of a sealed column; none if it is NULL or empty. Empty plaintext of one that
+    /// is opened is a valid message, but not valid JSON.
     fn open(
         &self,
         column: &'static str,
