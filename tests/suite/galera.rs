@@ -284,7 +284,7 @@ async fn cut_over_on_another_node_does_not_commit_once_its_version_is_known_not_
     assert!(!has_arrived.unwrap());
     cut_over.commit().await.expect_err("it has not arrived");
     let record = "SELECT CONCAT(phase, ' ', token) FROM bbs_migration";
-    let unchanged = format!("begun {}", fence.token());
+    let unchanged = format!("copying {}", fence.token());
     assert_eq!(texts(&elsewhere, record).await, [unchanged]);
     elsewhere.close().await;
     lost.close().await;

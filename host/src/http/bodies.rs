@@ -11,9 +11,10 @@ use http_body_util::{BodyExt, Limited};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::refusal::BUSY_RETRY_AFTER_S;
 use crate::api;
 
+/// `Retry-After` in seconds when other requests take all memory, or a call is to be repeated soon.
+pub(super) const BUSY_RETRY_AFTER_S: u64 = 1;
 /// Bytes of a body, and of an answer, that are not counted, so that small calls, such as those of
 /// cells, are served whatever others send. The number of connections bounds them.
 pub(super) const UNCOUNTED: usize = 16 << 10;

@@ -7,12 +7,10 @@ use bbs_work::joined;
 use bbs_work::progress::{SERVING, STOPPED, Snapshot};
 use serde_json::json;
 
-use super::bodies::BodyError;
+use super::bodies::{BUSY_RETRY_AFTER_S, BodyError};
 
 /// `Retry-After` in seconds while there is no estimate.
 const RETRY_AFTER_S: u64 = 5;
-/// `Retry-After` in seconds when other requests take all memory, or a call is to be repeated soon.
-pub(super) const BUSY_RETRY_AFTER_S: u64 = 1;
 /// Upper bound of `Retry-After` in seconds, so that a waiting client notices soon that the host is
 /// ready.
 const MAX_RETRY_AFTER_S: u64 = 60;
