@@ -242,23 +242,49 @@ pub(super) async fn underway(tx: &mut Transaction) -> Result<Option<Underway>, M
     Ok(Some(read().about(TABLE)?))
 }
 
+/// Updates that lock a row: one that changes nothing; one that changes the row, and one that
+/// changes it back.
+type LockUpdates = [&'static str; 3];
+
+const LOCK_RECORD: LockUpdates = [
+    "UPDATE bbs_migration SET token = token WHERE id = 1",
+    "UPDATE bbs_migration SET token = token + 1 WHERE id = 1",
+    "UPDATE bbs_migration SET token = token - 1 WHERE id = 1",
+];
+const LOCK_VERSION: LockUpdates = [
+    "UPDATE configurations SET value = value WHERE id = 'version'",
+    "UPDATE configurations SET value = CONCAT(value, ' ') WHERE id = 'version'",
+    "UPDATE configurations SET value = RTRIM(value) WHERE id = 'version'",
+];
+
+/// Locks a row, which waits for transactions that have written it. In a Galera cluster, where a
+/// lock is one of a node, the row is changed and changed back: of two transactions that change a
+/// row, the cluster commits one.
+async fn lock_row(
+    tx: &mut Transaction,
+    is_in_cluster: bool,
+    table: &'static str,
+    updates: LockUpdates,
+) -> Result<(), MigrateError> {
+    let updates = if is_in_cluster {
+        &updates[1..]
+    } else {
+        &updates[..1]
+    };
+    for update in updates {
+        tx.execute(sql(*update)).await.about(table)?;
+    }
+    Ok(())
+}
+
 /// Waits for transactions that have written the record of the unfinished migration: none that is
-/// being committed commits afterwards. In a Galera cluster, where a lock is one of a node, the
-/// record is changed and changed back, as the version by [`lock_version`].
+/// being committed commits afterwards.
 ///
 /// # Errors
 /// Transient if such a transaction may still commit.
 pub(super) async fn wait_for_writers(fence: &Fence) -> Result<(), MigrateError> {
-    let tokens: &[&str] = if fence.is_in_cluster() {
-        &["token + 1", "token - 1"]
-    } else {
-        &["token"]
-    };
     let mut tx = fence.begin_change().await?;
-    for token in tokens {
-        let change = format!("UPDATE bbs_migration SET token = {token} WHERE id = 1");
-        tx.execute(sql(change)).await.about("bbs_migration")?;
-    }
+    lock_row(&mut tx, fence.is_in_cluster(), "bbs_migration", LOCK_RECORD).await?;
     tx.commit().await.about("bbs_migration")?;
     Ok(())
 }
@@ -273,22 +299,12 @@ pub(super) async fn wait_for_commits(context: &Context, fence: &Fence) -> Result
 }
 
 /// Locks the version: waits for a migration that begins, and lets none begin before the transaction
-/// ends. In a Galera cluster, where a lock is one of a node, the row is changed and changed back:
-/// of two transactions that change a row, the cluster commits one.
+/// ends.
 pub(super) async fn lock_version(
     tx: &mut Transaction,
     is_in_cluster: bool,
 ) -> Result<(), MigrateError> {
-    let values: &[&str] = if is_in_cluster {
-        &["CONCAT(value, ' ')", "RTRIM(value)"]
-    } else {
-        &["value"]
-    };
-    for value in values {
-        let lock = format!("UPDATE configurations SET value = {value} WHERE id = 'version'");
-        tx.execute(sql(lock)).await.about("configurations")?;
-    }
-    Ok(())
+    lock_row(tx, is_in_cluster, "configurations", LOCK_VERSION).await
 }
 
 /// The phase of the unfinished migration.
