@@ -74,6 +74,11 @@ impl PhysicalTable {
     pub fn has_index(&self, name: &str) -> bool {
         self.indexes.iter().any(|index| index.name == name)
     }
+
+    /// Whether there is an index of this name and definition.
+    pub fn has_same_index(&self, index: &Index) -> bool {
+        self.indexes.contains(&physical_index(index))
+    }
 }
 
 /// A column as the database describes it.
@@ -493,17 +498,17 @@ fn physical(dialect: Dialect, column: &Column) -> PhysicalColumn {
     }
 }
 
+fn physical_index(index: &Index) -> PhysicalIndex {
+    PhysicalIndex {
+        name: index.name.clone(),
+        columns: index.columns.clone(),
+        unique: false,
+    }
+}
+
 /// The physical table that a layout's table should have.
 pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
-    let mut indexes: Vec<_> = table
-        .indexes
-        .iter()
-        .map(|index| PhysicalIndex {
-            name: index.name.clone(),
-            columns: index.columns.clone(),
-            unique: false,
-        })
-        .collect();
+    let mut indexes: Vec<_> = table.indexes.iter().map(physical_index).collect();
     indexes.sort();
     let mut columns: Vec<_> = table
         .columns

@@ -282,12 +282,17 @@ async fn inverse_changes(
 fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
-    let new = new.iter().filter(|index| found.has_index(&index.name));
+    let is_made = |index: &&Index| found.has_same_index(index);
     let columns = columns
         .iter()
         .filter(|column| found.has_column(&column.name));
-    let old = old.iter().filter(|index| !found.has_index(&index.name));
-    new.map(|index| schema::drop_index(work.dialect, name, &index.name))
+    let old = old.iter().filter(|index| {
+        let mut made = new.iter().filter(is_made);
+        !found.has_index(&index.name) || made.any(|made| made.name == index.name)
+    });
+    new.iter()
+        .filter(is_made)
+        .map(|index| schema::drop_index(work.dialect, name, &index.name))
         .chain(schema::drop_columns(work.dialect, name, columns))
         .chain(schema::create_indexes(work.dialect, name, old))
         .collect()

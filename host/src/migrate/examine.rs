@@ -156,11 +156,17 @@ fn as_it_may_be_found(
     {
         table.primary_key.clone_from(&found.primary_key);
     }
-    let is_dropped = |index: &Index| {
-        passed
-            .iter()
-            .any(|table| table.indexes.iter().all(|known| known.name != index.name))
-    };
+    let indexes = passed.iter().flat_map(|table| &table.indexes);
+    for index in indexes.filter(|index| found.has_index(&index.name)) {
+        let mut known = table.indexes.iter();
+        match known.position(|known| known.name == index.name) {
+            Some(at) if found.has_same_index(index) => table.indexes[at] = index.clone(),
+            Some(_) => {}
+            // If it is found with another definition, that one is in the way.
+            None => table.indexes.push(index.clone()),
+        }
+    }
+    let is_dropped = |index: &Index| passed.iter().any(|table| !table.indexes.contains(index));
     table
         .indexes
         .retain(|index| found.has_index(&index.name) || !is_dropped(index));

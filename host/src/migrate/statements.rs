@@ -62,8 +62,15 @@ pub(super) fn in_place(
     let dialect = server.dialect;
     let source = lens.source.tables.get(name);
     let (columns, new, old) = plan.additions(source);
-    let old = old.iter().filter(|index| found.has_index(&index.name));
-    let new = new.iter().filter(|index| !found.has_index(&index.name));
+    // An index may keep its name and get other columns.
+    let is_replaced = |name: &str| {
+        new.iter()
+            .any(|index| index.name == name && found.has_same_index(index))
+    };
+    let old = old
+        .iter()
+        .filter(|index| found.has_index(&index.name) && !is_replaced(&index.name));
+    let new = new.iter().filter(|index| !found.has_same_index(index));
     let columns = columns
         .iter()
         .filter(|column| !found.has_column(&column.name));

@@ -5,6 +5,7 @@ mod behind;
 mod changed;
 mod cluster;
 mod hostile;
+mod indexes;
 mod inserted;
 mod left_out;
 mod migrations;

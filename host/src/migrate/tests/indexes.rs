@@ -1,0 +1,113 @@
+//! An index that keeps its name and gets other columns.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bbs_database::schema::{PhysicalTable, expected};
+use bbs_database::{Dialect, ServerKind};
+use bbs_lens::Lens;
+use bbs_lens::layout::history::Way;
+use bbs_lens::transform::Transform;
+
+use super::migrations::{all, manifest, native, none};
+use super::world::TestEngine;
+use crate::migrate::plan::{self, Strategy};
+use crate::migrate::{MigrateError, layout_history, statements};
+
+const NAME: &str = "apps_domain_idx";
+
+/// Version 5 replaces an index of `desired_lrps`.
+fn replacing() -> Vec<Arc<dyn Transform>> {
+    let mut migrations = all();
+    migrations.truncate(4);
+    let replaced = manifest(5, "index")
+        .drop_index("desired_lrps", NAME)
+        .create_index("desired_lrps", NAME, ["domain", "guid"]);
+    migrations.push(native(replaced, none));
+    migrations
+}
+
+#[test]
+fn index_is_replaced_unless_it_has_its_new_columns() {
+    let migrations = replacing();
+    let layouts = layout_history(&migrations).unwrap();
+    let way = Way::within(&layouts, 4, 5);
+    let lens = Lens::new(way, &migrations, BTreeSet::new()).unwrap();
+    let server = ServerKind::of(Dialect::Mysql);
+    let mut plans = plan::tables(&lens, way, &migrations, server).into_iter();
+    let plan = plans
+        .find(|plan| plan.table.name == "desired_lrps")
+        .unwrap();
+    assert_eq!(plan.strategy, Strategy::InPlace);
+    let statements = |found: &PhysicalTable| statements::in_place(server, &lens, &plan, found);
+
+    let drop = "DROP INDEX `apps_domain_idx` ON `desired_lrps`";
+    let create = "ALTER TABLE `desired_lrps` ADD INDEX `apps_domain_idx` (`domain`, `guid`)";
+    let mut found = expected(server.dialect, &lens.source.tables["desired_lrps"]);
+    assert_eq!(statements(&found), [drop, create]);
+    found.indexes.clear();
+    assert_eq!(statements(&found), [create], "after the first statement");
+    let found = expected(server.dialect, &plan.table);
+    assert_eq!(statements(&found), [""; 0], "after both");
+}
+
+#[tokio::test]
+async fn index_that_keeps_its_name_gets_the_columns_of_each_version() {
+    let mut world = TestEngine::with_rows(3).await;
+    world.context.migrations = replacing();
+    world.up(4).await.unwrap();
+    world.up(5).await.unwrap();
+    world.assert_layout(5).await;
+    world.down(4).await.unwrap();
+    world.assert_layout(4).await;
+}
+
+/// Method: the index as a start on MySQL leaves it that ends between its statements, or behind
+/// them.
+#[tokio::test]
+async fn index_that_is_already_replaced_is_no_reason_against_a_migration() {
+    for ran in [
+        &["DROP INDEX apps_domain_idx"][..],
+        &[
+            "DROP INDEX apps_domain_idx",
+            "CREATE INDEX apps_domain_idx ON desired_lrps (domain, guid)",
+        ],
+    ] {
+        let mut world = TestEngine::with_rows(1).await;
+        world.context.migrations = replacing();
+        world.up(4).await.unwrap();
+        for statement in ran {
+            world.execute(statement).await;
+        }
+        let planned = crate::migrate::plan(&world.context, 5).await.unwrap();
+        assert_eq!(planned.refused, None, "{ran:?}");
+        world.up(5).await.unwrap();
+        world.assert_layout(5).await;
+    }
+}
+
+/// Version 5 creates the index on another column, not unique.
+#[tokio::test]
+async fn other_index_under_the_name_of_a_new_one_is_refused_before_a_write() {
+    for made in [
+        "CREATE INDEX instances_zone_idx ON actual_lrps (state)",
+        "CREATE UNIQUE INDEX instances_zone_idx ON actual_lrps (guid, place, presence)",
+    ] {
+        let world = TestEngine::with_rows(1).await;
+        world.up(4).await.unwrap();
+        world.execute(made).await;
+        let planned = crate::migrate::plan(&world.context, 5).await.unwrap();
+        let error = world.up(5).await.unwrap_err();
+        assert_eq!(planned.refused, Some(error.to_string()));
+        let MigrateError::SchemaDiffers { table, differences } = &error else {
+            panic!("{error}")
+        };
+        assert_eq!(table, "actual_lrps");
+        let difference = "index instances_zone_idx on (zone) is missing or different";
+        assert_eq!(differences[..], [difference]);
+        assert_eq!(world.version().await, (4, 4), "nothing was recorded");
+        world.execute("DROP INDEX instances_zone_idx").await;
+        world.up(5).await.unwrap();
+        world.assert_layout(5).await;
+    }
+}
