@@ -42,7 +42,7 @@ pub mod config {
 pub mod database {
     pub use bbs_database::{
         Address, ConnectionLimits, Database, DatabaseError, Dialect, Row, Server, Sql, SqlError,
-        Tls, Transaction, is_repeatable, is_transient, schema, sql,
+        Tls, Transaction, is_missing_table, is_repeatable, is_transient, schema, sql,
     };
 }
 

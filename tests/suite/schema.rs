@@ -1,7 +1,7 @@
 //! Schemas on each database: a layout is created, read back from the catalog tables, and compared.
 
 use bbs::testing::database::schema::{self, ColumnChange, ColumnOptions, PhysicalTable};
-use bbs::testing::database::{Database, Dialect, sql};
+use bbs::testing::database::{Database, Dialect, is_missing_table, sql};
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
 use crate::harness::database::{
@@ -479,4 +479,30 @@ async fn auto_increment_id_matches_the_health_check_layout(kind: Kind) {
         differences(&database, "bbs_health_check", &table).await,
         NONE
     );
+}
+
+on_each_database!(only_the_error_of_a_missing_table_is_taken_for_it);
+/// Method: a client's error has the message of SQLite about a missing table.
+async fn only_the_error_of_a_missing_table_is_taken_for_it(kind: Kind) {
+    let test = TestDatabase::new(kind);
+    let database = test.open().await;
+    let raises = match kind {
+        Kind::Sqlite => {
+            execute(&database, "CREATE TABLE raising (id INT)").await;
+            let trigger = "CREATE TRIGGER raises BEFORE INSERT ON raising \
+                           BEGIN SELECT RAISE(ABORT, 'no such table: raised'); END";
+            execute(&database, trigger).await;
+            "INSERT INTO raising VALUES (1)"
+        }
+        Kind::Postgres => "DO $$ BEGIN RAISE EXCEPTION 'no such table: raised'; END $$",
+        Kind::Mariadb | Kind::Mysql => {
+            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'no such table: raised'"
+        }
+    };
+    for (statement, is_missing) in [("DELETE FROM missing", true), (raises, false)] {
+        let mut tx = database.write().await.unwrap();
+        let error = tx.execute(sql(statement)).await.unwrap_err();
+        assert_eq!(is_missing_table(&error), is_missing, "{error}");
+    }
+    database.close().await;
 }

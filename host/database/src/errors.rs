@@ -290,13 +290,16 @@ fn column_in(message: &str) -> Option<&str> {
 
 /// Whether a statement failed because the table does not exist.
 pub fn is_missing_table(error: &SqlError) -> bool {
-    // SQLite has no specific code for this.
-    let is_of_sqlite = error
-        .as_database_error()
-        .is_some_and(|error| error.message().starts_with("no such table"));
+    // SQLite has no specific code for this. The codes of other databases are longer.
+    let is_of_sqlite = error.as_database_error().is_some_and(|error| {
+        error.code().is_some_and(|code| code == SQLITE_ERROR)
+            && error.message().starts_with("no such table")
+    });
     is_of_sqlite || has_code(error, &[MYSQL_NO_SUCH_TABLE], &["42P01"])
 }
 
+/// The code of SQLite's errors that have no other.
+const SQLITE_ERROR: &str = "1";
 const MYSQL_NO_SUCH_TABLE: u16 = 1146;
 
 /// A row that has changed since a snapshot of MariaDB's; a Galera node outside the primary
