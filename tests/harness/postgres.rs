@@ -1,5 +1,6 @@
 //! The PostgreSQL server of the tests. Its collation is that of a language, not of bytes, as in
-//! many installations; its user may create databases and has no other privilege.
+//! many installations; its user may create databases and use [`TABLESPACE`], and has no other
+//! privilege.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -12,6 +13,10 @@ use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of
 /// How the server keeps [`PASSWORD`]: with one round of hashing in the place of 4,096, which the
 /// client too computes for each connection.
 const VERIFIER: &str = "SCRAM-SHA-256$1:c2FsdCBvZiB0aGUgdGVzdA==$iQlZ3CVsHzdJO/dh16Fv7He8zWqRsL7rja9Ng9jYuBU=:OBAVJMIGw2q/47wjdZmxCbA26IKfucdvYcnKtBaKPz0=";
+
+/// A tablespace beside the one by default. It is within the server's folder, so that it is copied
+/// with it.
+const TABLESPACE: &str = "op_space";
 
 /// Environment variable with the folder of another PostgreSQL, as `tests/servers` prints it.
 const ROOT: &str = "BBS_TEST_POSTGRES";
@@ -27,7 +32,7 @@ pub static POSTGRES: Recipe = Recipe {
 };
 
 /// Reduces durability for speed: commits survive a crash of the server, not a loss of power.
-const SETTINGS: [&str; 7] = [
+const SETTINGS: [&str; 8] = [
     "listen_addresses=127.0.0.1",
     "unix_socket_directories=",
     "fsync=off",
@@ -35,7 +40,10 @@ const SETTINGS: [&str; 7] = [
     "shared_buffers=64MB",
     "max_connections=400",
     "max_wal_size=256MB",
+    // Recovery after a crash refuses one otherwise.
+    IN_PLACE_TABLESPACES,
 ];
+const IN_PLACE_TABLESPACES: &str = "allow_in_place_tablespaces=on";
 
 fn find(name: &str) -> PathBuf {
     let versions = std::fs::read_dir("/usr/lib/postgresql")
@@ -76,7 +84,8 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
     as_user(&mut initdb);
     output_of(&mut initdb);
     let mut single = Command::new(find("postgres"));
-    single.arg("--single").arg("-D").arg(&data).arg("postgres");
+    single.args(["--single", "-c", IN_PLACE_TABLESPACES, "-D"]);
+    single.arg(&data).arg("postgres");
     as_user(&mut single);
     let mut child = single
         .stdin(Stdio::piped())
@@ -84,12 +93,16 @@ fn initialise(folder: &Path, as_user: AsUser<'_>) {
         .current_dir("/")
         .spawn()
         .expect("it starts");
-    let role = format!("CREATE ROLE {USER} LOGIN CREATEDB CREATEROLE PASSWORD '{VERIFIER}'\n");
+    let statements = format!(
+        "CREATE ROLE {USER} LOGIN CREATEDB CREATEROLE PASSWORD '{VERIFIER}'\n\
+         CREATE TABLESPACE {TABLESPACE} LOCATION ''\n\
+         GRANT CREATE ON TABLESPACE {TABLESPACE} TO {USER}\n"
+    );
     child
         .stdin
         .take()
         .expect("standard input is piped")
-        .write_all(role.as_bytes())
+        .write_all(statements.as_bytes())
         .expect("it reads its input");
     let status = child.wait().expect("it can be waited for");
     assert!(status.success(), "{single:?}: {status}");

@@ -24,6 +24,7 @@ const POSTGRES_PROPERTIES: &str = "
         FROM t JOIN pg_description d ON d.objoid = t.oid
         LEFT JOIN pg_attribute a ON attrelid = t.oid AND attnum = d.objsubid AND attnum > 0
     UNION ALL SELECT concat_ws(' ', relname, 'options', reloptions) FROM t
+    UNION ALL SELECT concat_ws(' ', relname, 'tablespace', spcname) FROM t JOIN pg_tablespace s ON s.oid = reltablespace
     UNION ALL SELECT concat_ws(' ', t.relname, 'toast', o.reloptions) FROM t JOIN pg_class o ON o.oid = t.reltoastrelid
     UNION ALL SELECT concat_ws(' ', relname, 'identity', relreplident, relpersistence, relrowsecurity) FROM t
     UNION ALL SELECT concat_ws(' ', relname, 'publication', pubname)
@@ -116,6 +117,7 @@ async fn belongings_of_postgresql_are_carried_over(stored: Stored) {
         "ALTER TABLE actual_lrps SET (fillfactor = 70, autovacuum_enabled = false, toast.autovacuum_enabled = false)"
             .to_owned(),
         "ALTER TABLE desired_lrps SET UNLOGGED".to_owned(),
+        "ALTER TABLE actual_lrps SET TABLESPACE op_space".to_owned(),
         "ALTER TABLE actual_lrps REPLICA IDENTITY FULL".to_owned(),
         "ALTER TABLE desired_lrps REPLICA IDENTITY USING INDEX desired_lrps_pkey".to_owned(),
         "ALTER TABLE desired_lrps ENABLE ROW LEVEL SECURITY".to_owned(),

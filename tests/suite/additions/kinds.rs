@@ -21,13 +21,12 @@ const POSTGRES: &[&str] = &[
     "pg_foreign_table",
     "pg_policy",
     "pg_rewrite",
+    "pg_sequence",
     "pg_statistic_ext",
     "pg_subscription_rel",
     "pg_trigger",
     // Carried over.
     "pg_publication_rel",
-    // Belongs to a column with a sequence, which is refused.
-    "pg_sequence",
     // Computed anew.
     "pg_statistic",
     // About objects of any kind: dependencies, comments and labels, what an extension has made.

@@ -20,8 +20,15 @@ SELECT
     CASE
         WHEN v.relkind = 'm' THEN format('DROP MATERIALIZED VIEW %s', v.oid::regclass)
         WHEN v.oid IS NOT NULL THEN format('DROP VIEW %s', v.oid::regclass)
+        WHEN k.contype = 'p' AND k.conrelid = t.oid
+            THEN format('ALTER TABLE %s DROP CONSTRAINT %I, ADD CONSTRAINT %I %s', t.oid::regclass, k.conname, k.conname,
+                split_part(pg_get_constraintdef(k.oid), ' DEFERRABLE', 1))
         WHEN k.conrelid <> 0 THEN format('ALTER TABLE %s DROP CONSTRAINT %I', k.conrelid::regclass, k.conname)
         WHEN h.inhparent = t.oid THEN format('ALTER TABLE %s NO INHERIT %s', c.oid::regclass, t.oid::regclass)
+        WHEN q.deptype = 'i'
+            THEN format('ALTER TABLE %s ALTER COLUMN %I DROP IDENTITY', t.oid::regclass,
+                (SELECT o.attname FROM pg_catalog.pg_attribute o WHERE o.attrelid = t.oid AND o.attnum = q.refobjsubid))
+        WHEN c.relkind = 'S' THEN format('ALTER SEQUENCE %s OWNED BY NONE', c.oid::regclass)
         WHEN c.oid IS NOT NULL THEN format('ALTER TABLE %s DROP COLUMN %I', c.oid::regclass, a.attname)
         WHEN i.type = 'statistics object' THEN format('DROP STATISTICS %s', i.identity)
         WHEN p.oid IS NOT NULL
@@ -30,13 +37,17 @@ SELECT
         ELSE format('DROP %s %s', upper(i.type), i.identity)
     END AS removal,
     -- Views and rules, publications of columns or rows, columns of the type of its rows.
-    r.oid IS NOT NULL OR p.oid IS NOT NULL OR (c.oid IS NOT NULL AND h.inhrelid IS NULL)
+    r.oid IS NOT NULL OR p.oid IS NOT NULL OR (c.oid IS NOT NULL AND c.relkind <> 'S' AND h.inhrelid IS NULL)
         OR i.type IN ('trigger', 'policy') AS blocks_widening
 FROM t
 CROSS JOIN dependent d
 LEFT JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass AND c.oid = d.objid
 LEFT JOIN pg_catalog.pg_attribute a ON a.attrelid = c.oid AND a.attnum = d.objsubid
 LEFT JOIN pg_catalog.pg_inherits h ON h.inhrelid = c.oid AND h.inhparent = t.oid
+-- The column that owns a sequence.
+LEFT JOIN pg_catalog.pg_depend q
+    ON c.relkind = 'S' AND q.classid = d.classid AND q.objid = d.objid AND q.deptype IN ('a', 'i')
+        AND q.refclassid = 'pg_catalog.pg_class'::regclass AND q.refobjid = t.oid
 LEFT JOIN pg_catalog.pg_constraint k ON d.classid = 'pg_catalog.pg_constraint'::regclass AND k.oid = d.objid
 LEFT JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
 LEFT JOIN pg_catalog.pg_class v ON v.oid = r.ev_class AND v.relkind IN ('v', 'm')
@@ -48,13 +59,27 @@ CROSS JOIN LATERAL pg_catalog.pg_identify_object(d.classid, d.objid, 0) i
 WHERE NOT (d.classid = 'pg_catalog.pg_type'::regclass AND d.objid IN (t.reltype, t.typarray))
     AND c.relkind IS DISTINCT FROM 't'
     AND c.relkind IS DISTINCT FROM 'i'
-    AND c.relkind IS DISTINCT FROM 'S'
-    -- A key, and columns that are not null.
-    AND (k.conrelid IS DISTINCT FROM t.oid OR k.contype NOT IN ('p', 'n'))
+    -- A key, unless it is deferrable, and columns that are not null.
+    AND (k.conrelid IS DISTINCT FROM t.oid OR k.contype NOT IN ('p', 'n') OR k.condeferrable)
     AND g.tgisinternal IS NOT TRUE
     AND f.adrelid IS DISTINCT FROM t.oid
     -- Publications with a list of columns or a condition, which servers before version 15 do not have.
     AND (p.oid IS NULL OR to_jsonb(p) ->> 'prqual' IS NOT NULL OR to_jsonb(p) ->> 'prattrs' IS NOT NULL)
+UNION ALL
+-- The indexes of a new table are in the tablespace by default.
+SELECT
+    format('tablespace %I of index %I', s.spcname, x.relname),
+    format('ALTER INDEX %s SET TABLESPACE %I', x.oid::regclass, (
+        SELECT b.spcname
+        FROM pg_catalog.pg_tablespace b JOIN pg_catalog.pg_database l ON l.dattablespace = b.oid
+        WHERE l.datname = current_database()
+    )),
+    FALSE
+FROM t
+JOIN pg_catalog.pg_index i ON i.indrelid = t.oid
+JOIN pg_catalog.pg_class x ON x.oid = i.indexrelid
+JOIN pg_catalog.pg_tablespace s ON s.oid = x.reltablespace
+WHERE s.spcname <> current_setting('default_tablespace')
 UNION ALL
 SELECT
     format('subscription %s', s.subname),
