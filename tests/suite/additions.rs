@@ -249,6 +249,11 @@ const MYSQL: &[Object] = &[
     ),
 ];
 
+const MYSQL_ALONE: &[Object] = &[object(
+    &["ANALYZE TABLE actual_lrps UPDATE HISTOGRAM ON state"],
+    "histogram of column state",
+)];
+
 const MARIADB: &[Object] = &[
     object(
         &[
@@ -323,7 +328,7 @@ fn objects(kind: Kind) -> Vec<&'static Object> {
         Kind::Sqlite => SQLITE.iter().collect(),
         Kind::Postgres => POSTGRES.iter().collect(),
         Kind::Mariadb => MYSQL.iter().chain(MARIADB).collect(),
-        Kind::Mysql => MYSQL.iter().collect(),
+        Kind::Mysql => MYSQL.iter().chain(MYSQL_ALONE).collect(),
     }
 }
 

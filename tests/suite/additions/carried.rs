@@ -1,6 +1,7 @@
 //! Objects that a migration carries over, up and down: the server's own catalog says the same of
 //! the tables before and after.
 
+use bbs::testing::database::sql;
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::Intent;
 use bbs::testing::migrate::online::{self, Start};
@@ -8,7 +9,7 @@ use bbs::testing::migrate::online::{self, Start};
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
 use crate::harness::fixture::{OLDEST, VERSION};
-use crate::harness::on_each::on_each_mysql;
+use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::stored::Stored;
 
 /// The kinds and names of what belongs to a table on PostgreSQL, as text.
@@ -166,6 +167,34 @@ async fn belongings_of_mysql_are_carried_over(stored: Stored) {
         stored.execute(statement).await;
     }
     assert_carried_over(&stored, MYSQL_PROPERTIES).await;
+}
+
+on_one_server!(tablespace_and_growth_of_a_file_are_carried_over, mysql);
+async fn tablespace_and_growth_of_a_file_are_carried_over() {
+    const OPTIONS: [(&str, &str); 2] = [
+        ("actual_lrps", "/*!50100 TABLESPACE `innodb_system` */"),
+        ("desired_lrps", "/*!80023 AUTOEXTEND_SIZE=4194304 */"),
+    ];
+    let stored = with_fixture(Kind::Mysql).await;
+    let assert_options = async |step: &str| {
+        for (table, option) in OPTIONS {
+            let mut tx = stored.context.database.read().await.unwrap();
+            let show = sql(format!("SHOW CREATE TABLE {table}"));
+            let shown = tx.fetch_one(show).await.unwrap().owned_text(1).unwrap();
+            assert!(shown.contains(option), "{step}: {shown}");
+        }
+    };
+    for statement in [
+        "ALTER TABLE actual_lrps TABLESPACE innodb_system",
+        "ALTER TABLE desired_lrps AUTOEXTEND_SIZE=4M",
+    ] {
+        stored.execute(statement).await;
+    }
+    assert_options("before the migration").await;
+    stored.up(newest(&stored)).await.unwrap();
+    assert_options("after the migration up").await;
+    stored.down(VERSION).await.unwrap();
+    assert_options("after the migration down").await;
 }
 
 on_each_mysql!(invisible_column_is_visible_in_a_layout_in_which_it_has_no_default);

@@ -47,9 +47,10 @@ const MYSQL: &[&str] = &[
     "KEY_COLUMN_USAGE",
     "STATISTICS",
     "TABLES",
-    // Found as objects of the table: constraints, triggers, periods, partitions; types that no
-    // layout has.
+    // Found as objects of the table: constraints, triggers, histograms, periods, partitions; types
+    // that no layout has.
     "CHECK_CONSTRAINTS",
+    "COLUMN_STATISTICS",
     "KEY_PERIOD_USAGE",
     "PARTITIONS",
     "PERIODS",
@@ -75,7 +76,6 @@ const MYSQL: &[&str] = &[
     "TABLES_EXTENSIONS",
     "TABLE_CONSTRAINTS_EXTENSIONS",
     // What the server counts, and computes anew.
-    "COLUMN_STATISTICS",
     "FILES",
     "INDEX_STATISTICS",
     "INNODB_BUFFER_PAGE",

@@ -1,5 +1,6 @@
 //! MariaDB and MySQL: views, privileges and publications of changes name a table, so they follow
-//! whatever has its name. What hangs on the table itself is in the information schema.
+//! whatever has its name. What hangs on the table itself is in the information schema, but for some
+//! options, which its definition has.
 
 use super::{AttachedObject, ColumnOrigin, Relation, TableOptions};
 use crate::schema::mysql::{identifier, read, text_literal};
@@ -30,6 +31,14 @@ const REFERENCES: &str = "SELECT DISTINCT CAST(constraint_name AS CHAR), CAST(ta
      CAST(table_name AS CHAR) FROM information_schema.key_column_usage \
      WHERE referenced_table_schema = DATABASE() AND referenced_table_name = ? \
      AND NOT (table_schema = DATABASE() AND table_name = referenced_table_name)";
+
+/// The columns with a histogram, which MySQL alone has, from version 8.0 on. Names are cast, since
+/// those of the two tables have different collations.
+const HISTOGRAMS: &str = "SELECT CAST(c.column_name AS CHAR) FROM information_schema.columns c \
+     WHERE c.table_schema = DATABASE() AND c.table_name = ? AND (FALSE \
+     /*!80000 OR EXISTS (SELECT 1 FROM information_schema.column_statistics s \
+     WHERE s.schema_name = DATABASE() AND CAST(s.table_name AS CHAR) = CAST(c.table_name AS CHAR) \
+     AND CAST(s.column_name AS CHAR) = CAST(c.column_name AS CHAR)) */) ORDER BY c.ordinal_position";
 
 const OPTIONS: &str = "SELECT CAST(create_options AS CHAR), CAST(table_collation AS CHAR), CAST(table_comment AS CHAR) \
      FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
@@ -130,7 +139,57 @@ pub(super) async fn attached(
             removal,
         ));
     }
+    objects.extend(histograms(tx, table).await?);
+    // The name may be free.
+    if collation(tx, table).await?.is_some() && has_directory(&shown_options(tx, table).await?) {
+        objects.push(AttachedObject::new(
+            "data directory".to_owned(),
+            "put a copy that `CREATE TABLE ... LIKE` begins in its place".to_owned(),
+        ));
+    }
     Ok(objects)
+}
+
+async fn histograms(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, SqlError> {
+    let histograms = tx.fetch_as(sql(HISTOGRAMS).bind(table), |row| {
+        let column = row.owned_text(0)?;
+        let removal = format!(
+            "ANALYZE TABLE {} DROP HISTOGRAM ON {}",
+            identifier(table),
+            identifier(&column)
+        );
+        Ok(AttachedObject {
+            // It ends with any other definition of its column.
+            blocks_widening: true,
+            ..AttachedObject::new(format!("histogram of column {column}"), removal)
+        })
+    });
+    histograms.await
+}
+
+/// The options of a table as its definition has them, without a line break.
+async fn shown_options(tx: &mut Transaction, table: &str) -> Result<String, SqlError> {
+    let show = format!("SHOW CREATE TABLE {}", identifier(table));
+    let row = tx.fetch_one(sql(show)).await?;
+    let options = row.text_or_empty(1)?.rsplit_once("\n)");
+    Ok(options.map_or_else(String::new, |(_, options)| options.to_owned()))
+}
+
+/// Whether options have a directory, outside of their texts. A quotation mark in a text is doubled.
+fn has_directory(options: &str) -> bool {
+    let mut outside = options.split('\'').step_by(2);
+    outside.any(|words| words.contains(" DIRECTORY="))
+}
+
+/// Options that are comments for other servers, and that the information schema of MySQL does not
+/// have: the tablespace, and the size by which its file grows. They are in front of any text.
+fn commented(options: &str) -> String {
+    let before_texts = options.split('\'').next().unwrap_or_default();
+    let comments = before_texts.split("/*!").skip(1);
+    comments
+        .filter_map(|comment| comment.split_once("*/"))
+        .map(|(comment, _)| format!(" /*!{comment}*/"))
+        .collect()
 }
 
 /// A CHECK that is a part of the definition of a column: it ends with any other definition. It has
@@ -188,7 +247,8 @@ pub(super) async fn options(
     } else {
         ROW_FORMAT
     };
-    let mut of_table = format!("{options} {row_format} COLLATE={collation}");
+    let commented = commented(&shown_options(tx, table).await?);
+    let mut of_table = format!("{options}{commented} {row_format} COLLATE={collation}");
     if !comment.is_empty() {
         of_table += &format!(" COMMENT={}", text_literal(&comment));
     }
@@ -207,4 +267,31 @@ pub(super) async fn options(
     }
     collate(tx, &mut options, &collation, origins).await?;
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const IN_TABLESPACE: &str = " /*!50100 TABLESPACE `op_space` */ ENGINE=InnoDB \
+                                 /*!80023 AUTOEXTEND_SIZE=4194304 */ DEFAULT CHARSET=utf8mb4";
+    const IN_DIRECTORY: &str = " ENGINE=InnoDB DEFAULT CHARSET=utf8mb4 \
+                                COMMENT='the owner''s' DATA DIRECTORY='/mnt/op/'";
+    const DESCRIBED: &str = " ENGINE=InnoDB COMMENT='its DATA DIRECTORY=''/mnt'', \
+                             /*!50100 TABLESPACE `none` */'";
+
+    #[test]
+    fn options_in_comments_are_those_before_any_text() {
+        assert_eq!(
+            commented(IN_TABLESPACE),
+            " /*!50100 TABLESPACE `op_space` */ /*!80023 AUTOEXTEND_SIZE=4194304 */"
+        );
+        assert_eq!([IN_DIRECTORY, DESCRIBED].map(commented), ["", ""]);
+    }
+
+    #[test]
+    fn directory_in_a_comment_of_the_owner_is_none() {
+        assert!(has_directory(IN_DIRECTORY));
+        assert_eq!([IN_TABLESPACE, DESCRIBED].map(has_directory), [false; 2]);
+    }
 }
