@@ -166,6 +166,7 @@ impl Pages {
                     after: after.clone(),
                     through: through.clone(),
                     most: Some(self.units),
+                    ..Range::default()
                 },
             };
             let Run {

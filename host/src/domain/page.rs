@@ -42,8 +42,8 @@ impl Page {
     pub async fn begin(store: &Store, after: Option<Key>, units: u32) -> Result<Self, StoreError> {
         let range = Range {
             after,
-            through: None,
             most: Some(units),
+            ..Range::default()
         };
         Ok(Self::of(Some(store.reader().await?), range))
     }
@@ -151,6 +151,7 @@ impl Page {
             PageBound::Open => self.range.clone(),
             PageBound::Fixed(last) => Range {
                 through: last.clone(),
+                has_earlier_list: true,
                 ..self.range.clone()
             },
         }

@@ -192,7 +192,8 @@ async fn page<T>(
         // One row more than units: the last row belongs to a unit beyond the page, unless some
         // units have several rows. Those of a later list may where those of the first have one.
         let has_several = table.primary_key != [table.key];
-        let rows_of_unit = if has_several && range.through.is_some() {
+        let is_later = range.has_earlier_list || range.through.is_some();
+        let rows_of_unit = if has_several && is_later {
             ROWS_OF_UNIT
         } else {
             1

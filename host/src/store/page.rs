@@ -13,6 +13,9 @@ pub struct Range {
     pub through: Option<Key>,
     /// The most units; fewer if their records are large, see [`Listed::last`].
     pub most: Option<u32>,
+    /// Whether another list has been read from it. Units that have one record in that one may have
+    /// several in this one.
+    pub has_earlier_list: bool,
 }
 
 /// The readable records of a range, in key order.

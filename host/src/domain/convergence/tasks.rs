@@ -129,8 +129,8 @@ impl ConvergedTasks {
         loop {
             let range = Range {
                 after,
-                through: None,
                 most: Some(PAGE_TASKS),
+                ..Range::default()
             };
             let mut page = Page::of(reader, range);
             for task in tasks::list(&mut page, &filter).await? {

@@ -371,13 +371,14 @@ async fn later_list_of_a_page_is_bounded_and_complete(kind: Kind) {
     assert_eq!(guids.concat(), b"abcdefg");
 }
 
-/// Goal: a later list with several records of each unit has the units of a whole page.
+/// Goal: a later list with several records of each unit has the units of a whole page, also of the
+/// last one, at whose end the first list has no other unit to stop at.
 #[tokio::test]
 async fn later_list_with_several_records_of_a_unit_does_not_cut_the_page() {
     /// With more than one, the units of a page have more records than its first list reads.
     const INSTANCES: i32 = 2;
     let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 2).await;
-    for guid in ["a", "b", "c", "d", "e"] {
+    for guid in ["a", "b", "c", "d", "e", "f"] {
         let desired = proto::DesiredLrp {
             instances: INSTANCES,
             ..lrp(guid)
@@ -393,7 +394,7 @@ async fn later_list_with_several_records_of_a_unit_does_not_cut_the_page() {
         assert_eq!(page.error, None);
         found.push(page.actual_lrps.len());
     }
-    assert_eq!(found, [4, 4, 2]);
+    assert_eq!(found, [4, 4, 4]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
