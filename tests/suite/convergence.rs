@@ -232,6 +232,19 @@ async fn missing_instances_are_created_and_stale_unclaimed_ones_auctioned_again(
     assert_eq!(test.rows().await, ["p/0 UNCLAIMED 0 ", "p/1 UNCLAIMED 0 "]);
 }
 
+on_each_database!(auction_reads_no_routes_of_the_desired_lrp);
+async fn auction_reads_no_routes_of_the_desired_lrp(kind: Kind) {
+    let test = ConvergenceTest::new(kind).await;
+    desire(&test.server, lrp("p")).await;
+    test.server
+        .sql("UPDATE desired_lrps SET routes = '02damaged'")
+        .await;
+    let (_, requests) = test.converge(31).await;
+    assert_eq!(auctioned(&requests), [0, 1]);
+    let noted = test.server.store.take_unreadable();
+    assert!(noted.is_empty(), "{noted:?}");
+}
+
 on_each_database!(container_is_suspect_while_its_cell_is_absent);
 async fn container_is_suspect_while_its_cell_is_absent(kind: Kind) {
     let test = ConvergenceTest::with_two_running(kind).await;

@@ -6,7 +6,7 @@ use bbs_model::desired_lrp::{
 };
 use bbs_model::lrp_update::UpdateTarget;
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
-use bbs_model::tags;
+use bbs_model::{Text, tags};
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
 use super::column_values::{ColumnValues, Conflict, json, message, number};
@@ -33,18 +33,18 @@ pub(super) const TABLE: EntityTable = EntityTable {
 const SCHEDULING: Projection<SchedulingInfo> = TABLE.read(scheduling).columns(&[
     "process_guid",
     "domain",
-    "log_guid",
-    "annotation",
-    "instances",
     "memory_mb",
     "disk_mb",
     "max_pids",
     "rootfs",
+    "volume_placement",
+    "placement_tags",
+    "log_guid",
+    "annotation",
+    "instances",
     "routes",
     "modification_tag_epoch",
     "modification_tag_index",
-    "volume_placement",
-    "placement_tags",
     "definition_id",
     "previous_definition_id",
 ]);
@@ -60,6 +60,19 @@ const WHOLE_COLUMNS: [&str; 19] = {
     }
     columns
 };
+
+/// The columns that an auction needs: without the annotation and the routes, which are most of a
+/// scheduling part.
+const RESOURCES: Projection<SchedulingInfo> = TABLE.read(resources).columns(&[
+    "process_guid",
+    "domain",
+    "memory_mb",
+    "disk_mb",
+    "max_pids",
+    "rootfs",
+    "volume_placement",
+    "placement_tags",
+]);
 
 const ROUTING: Projection<RoutingInfo> = TABLE.read(routing).columns(&[
     "process_guid",
@@ -154,6 +167,35 @@ impl Reader {
         process_guid: &[u8],
     ) -> Result<Option<SchedulingInfo>, StoreError> {
         self.get(&SCHEDULING, process_guid).await
+    }
+
+    /// The incomplete scheduling part of the desired LRP of a process guid, for an auction.
+    ///
+    /// # Errors
+    /// The database fails, or the record is damaged in these columns ([`StoreError::Unreadable`]).
+    pub async fn resources(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<Option<SchedulingInfo>, StoreError> {
+        self.get(&RESOURCES, process_guid).await
+    }
+
+    /// As [`Self::resources`], of several process guids.
+    ///
+    /// # Errors
+    /// The database fails. Records that are unreadable in these columns are left out.
+    pub async fn resources_of(
+        &mut self,
+        process_guids: &[Text],
+    ) -> Result<Vec<SchedulingInfo>, StoreError> {
+        if process_guids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let named = Filter::everything().one_of(TABLE.key, process_guids);
+        Ok(self
+            .list(&RESOURCES, &named, &Range::default())
+            .await?
+            .records)
     }
 
     /// The current definition of a desired LRP and how its instances are replaced.
@@ -375,24 +417,32 @@ fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordReadError> {
 }
 
 fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
+    let resources = resources(record)?;
     Ok(SchedulingInfo {
-        process_guid: record.text("process_guid")?,
-        domain: record.text("domain")?,
         log_guid: record.text("log_guid")?,
         annotation: record.text("annotation")?,
         instances: record.number("instances")?,
+        routes: record.json("routes", Routes::from_json)?,
+        tag: record.tag()?,
+        definition_id: record.text("definition_id")?,
+        previous_definition_id: record.text("previous_definition_id")?,
+        ..resources
+    })
+}
+
+fn resources(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
+    Ok(SchedulingInfo {
+        process_guid: record.text("process_guid")?,
+        domain: record.text("domain")?,
         memory_mb: record.number("memory_mb")?,
         disk_mb: record.number("disk_mb")?,
         max_pids: record.number("max_pids")?,
         root_fs: record.text("rootfs")?,
-        routes: record.json("routes", Routes::from_json)?,
-        tag: record.tag()?,
         volume_drivers: record
             .message::<VolumePlacement>("volume_placement")?
             .driver_names,
         placement_tags: record.plain_json("placement_tags", tags::texts_from_json)?,
-        definition_id: record.text("definition_id")?,
-        previous_definition_id: record.text("previous_definition_id")?,
+        ..SchedulingInfo::default()
     })
 }
 

@@ -18,7 +18,7 @@ pub(in crate::domain) async fn request_auction(
         .store()
         .look()
         .await?
-        .scheduling_info(process_guid)
+        .resources(process_guid)
         .await?
         .ok_or(DomainError::NotFound)?;
     request_auctions(service, &info, vec![index], &TraceId::NONE).await;

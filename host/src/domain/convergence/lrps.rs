@@ -8,7 +8,7 @@ use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::cell::CellSet;
 use bbs_model::change::Cause;
 use bbs_model::convergence::{ConvergenceInput, ProcessRecords, SlotAction, decide};
-use bbs_model::desired_lrp::{DesiredLrpFilter, SchedulingInfo};
+use bbs_model::desired_lrp::SchedulingInfo;
 use bbs_model::slot::Slot;
 use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
@@ -351,7 +351,7 @@ async fn request_auctions(
     let mut requests = Vec::with_capacity(guids.len());
     let mut read = Ok(());
     for guids in guids.chunks(PAGE_UNITS as usize) {
-        match scheduling_infos(service, guids).await {
+        match resources(service, guids).await {
             Ok(infos) => requests.extend(infos.into_iter().map(|info| {
                 let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
                 indices.sort_unstable();
@@ -372,15 +372,10 @@ async fn request_auctions(
     read
 }
 
-async fn scheduling_infos(
+async fn resources(
     service: &Service,
     process_guids: &[Text],
 ) -> Result<Vec<SchedulingInfo>, DomainError> {
-    let filter = DesiredLrpFilter {
-        process_guids: process_guids.to_vec(),
-        ..Default::default()
-    };
     let mut reader = service.store().reader().await?;
-    let listed = reader.scheduling_infos(&filter, &Range::default()).await?;
-    Ok(listed.records)
+    Ok(reader.resources_of(process_guids).await?)
 }
