@@ -57,6 +57,7 @@ const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "since",
     "crash_count",
     "presence",
+    "routable",
     "desired_lrp_definition_id",
     "definition_uncertain",
     "internal_routes",
@@ -169,6 +170,7 @@ fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
         since_ns: record.long("since")?,
         crash_count: record.number("crash_count")?,
         presence: record.number("presence")?,
+        routable: record.flag("routable")?,
         definition_id: record.text("desired_lrp_definition_id")?,
         definition_uncertain: record.flag("definition_uncertain")?,
         ..ActualLrp::default()

@@ -144,10 +144,34 @@ async fn suspect_container_and_its_replacement_both_run(kind: Kind) {
     let expected = [BECOMES_SUSPECT, "0:RUNNING:b+2:RUNNING:a -> 0:RUNNING:b"];
     assert_changes(kind, &expected, async |started| {
         started.converge(&["b"]).await;
-        let starts = "UPDATE actual_lrps SET state = 'RUNNING', instance_guid = 'b', \
-             cell_id = 'cell-b', net_info = (SELECT net_info FROM (SELECT net_info FROM \
-             actual_lrps WHERE presence = 2) suspect) WHERE presence = 0";
-        started.server.sql(starts).await;
+        start_replacement(started).await;
+        started.converge(&["b"]).await;
+    })
+    .await;
+}
+
+/// Starts the waiting instance, as `b`, beside the suspect one.
+async fn start_replacement(started: &Started) {
+    let starts = "UPDATE actual_lrps SET state = 'RUNNING', instance_guid = 'b', \
+         cell_id = 'cell-b', net_info = (SELECT net_info FROM (SELECT net_info FROM \
+         actual_lrps WHERE presence = 2) suspect) WHERE presence = 0";
+    started.server.sql(starts).await;
+}
+
+on_each_database!(suspect_container_stays_until_an_uncertain_replacement_is_routable);
+/// Method: as before, with an LRP that is removed, so that no update replaces the uncertain one.
+async fn suspect_container_stays_until_an_uncertain_replacement_is_routable(kind: Kind) {
+    let expected = [BECOMES_SUSPECT, "0:RUNNING:b+2:RUNNING:a -> 0:RUNNING:b"];
+    assert_changes(kind, &expected, async |started| {
+        started.converge(&["b"]).await;
+        start_replacement(started).await;
+        removed(&started.server).await;
+        let uncertain = "UPDATE actual_lrps SET definition_uncertain = TRUE WHERE presence = 0";
+        started.server.sql(uncertain).await;
+        started.converge(&["b"]).await;
+        assert_eq!(started.changes.len(), 1, "it receives no traffic");
+        let routable = "UPDATE actual_lrps SET routable = TRUE WHERE presence = 0";
+        started.server.sql(routable).await;
         started.converge(&["b"]).await;
     })
     .await;
