@@ -278,24 +278,14 @@ impl UpdatedLrp<'_> {
         let is_halted = self.progress(slots).is_halted();
         let mut due = Vec::new();
         for (index, slot) in slots {
+            if let Some(stop) = self.stop_in(*index, slot) {
+                due.push((*index, stop));
+                continue;
+            }
             let is_desired = *index < self.instances;
             let action = match self.phase(slot) {
-                ReplacementPhase::Replaced => UpdateAction::StopReplaced,
-                // Nothing waits for the replacement of an instance that is not desired any more.
-                _ if !is_desired && self.has_old_evacuating(slot) => UpdateAction::StopReplaced,
-                ReplacementPhase::Pending | ReplacementPhase::Failing
-                    if self.has_dispensable_evacuating(slot) =>
-                {
-                    UpdateAction::StopReplaced
-                }
                 ReplacementPhase::Reverting => UpdateAction::Revert,
                 ReplacementPhase::Empty if is_desired => UpdateAction::Create,
-                ReplacementPhase::Old if is_desired && slot.evacuating.is_some() => {
-                    surplus_container(slot)
-                }
-                ReplacementPhase::Old if is_desired && self.is_dispensable(slot) => {
-                    UpdateAction::StopFirst
-                }
                 ReplacementPhase::Old if is_halted && !self.passes_halt(slot) => continue,
                 ReplacementPhase::Old if is_desired && free > 0 => {
                     free -= 1;
@@ -306,6 +296,7 @@ impl UpdatedLrp<'_> {
                 }
                 ReplacementPhase::Empty
                 | ReplacementPhase::Current
+                | ReplacementPhase::Replaced
                 | ReplacementPhase::Pending
                 | ReplacementPhase::Failing
                 | ReplacementPhase::Old => continue,
@@ -315,6 +306,34 @@ impl UpdatedLrp<'_> {
         let missing = (0..self.instances.min(INSTANCES)).filter(|index| !slots.contains_key(index));
         due.extend(missing.map(|index| (index, UpdateAction::Create)));
         due
+    }
+
+    /// The stop that is due in a slot whatever the other slots are. [`Self::due`] has more of them
+    /// where containers are recreated, as far as the instances in flight permit.
+    pub fn stop_in(&self, index: i32, slot: &Slot) -> Option<UpdateAction> {
+        let is_desired = index < self.instances;
+        match self.phase(slot) {
+            ReplacementPhase::Replaced => Some(UpdateAction::StopReplaced),
+            // Nothing waits for the replacement of an instance that is not desired any more.
+            _ if !is_desired && self.has_old_evacuating(slot) => Some(UpdateAction::StopReplaced),
+            ReplacementPhase::Pending | ReplacementPhase::Failing
+                if self.has_dispensable_evacuating(slot) =>
+            {
+                Some(UpdateAction::StopReplaced)
+            }
+            ReplacementPhase::Old if is_desired && slot.evacuating.is_some() => {
+                Some(surplus_container(slot))
+            }
+            ReplacementPhase::Old if is_desired && self.is_dispensable(slot) => {
+                Some(UpdateAction::StopFirst)
+            }
+            ReplacementPhase::Empty
+            | ReplacementPhase::Current
+            | ReplacementPhase::Pending
+            | ReplacementPhase::Failing
+            | ReplacementPhase::Reverting
+            | ReplacementPhase::Old => None,
+        }
     }
 
     /// The replaced container of a desired instance and its successor, if both receive traffic.

@@ -38,7 +38,7 @@ pub async fn status(
         target,
         record,
         slots,
-    } = UpdateRecords::read(reader, process_guid)
+    } = UpdateRecords::read(reader, process_guid, None)
         .await?
         .ok_or(DomainError::NotFound)?;
     Ok(UpdateStatus::of(
@@ -50,7 +50,8 @@ pub async fn status(
     ))
 }
 
-/// The records on which the update of a desired LRP depends.
+/// The records on which the update of a desired LRP depends. Not for changes: the instances are
+/// incomplete.
 #[derive(Debug)]
 struct UpdateRecords {
     target: UpdateTarget,
@@ -60,28 +61,37 @@ struct UpdateRecords {
 }
 
 impl UpdateRecords {
-    /// Reads the records; `None` if there is no such desired LRP.
-    async fn read(reader: &mut Reader, process_guid: &[u8]) -> Result<Option<Self>, DomainError> {
+    /// Reads the records, with one slot or all of them; `None` if there is no such desired LRP.
+    async fn read(
+        reader: &mut Reader,
+        process_guid: &[u8],
+        index: Option<i32>,
+    ) -> Result<Option<Self>, DomainError> {
         let Some(target) = reader.update_target(process_guid).await? else {
             return Ok(None);
         };
         let record = reader.lrp_update(process_guid).await?;
-        let filter = ActualLrpFilter {
-            process_guids: vec![process_guid.to_vec()],
-            ..ActualLrpFilter::default()
-        };
-        let slots = Slot::by_index(
-            reader
-                .actual_lrps(&filter, &Range::default())
-                .await?
-                .records,
-        );
+        let slots = plain_slots(reader, process_guid, index).await?;
         Ok(Some(Self {
             target,
             record,
             slots,
         }))
     }
+}
+
+/// The incomplete slots of a process guid; only that at an index, if one is given.
+async fn plain_slots(
+    reader: &mut Reader,
+    process_guid: &[u8],
+    index: Option<i32>,
+) -> Result<BTreeMap<i32, Box<Slot>>, DomainError> {
+    let filter = ActualLrpFilter {
+        process_guids: vec![process_guid.to_vec()],
+        index,
+        ..ActualLrpFilter::default()
+    };
+    Ok(Slot::by_index(reader.plain_instances(&filter).await?))
 }
 
 /// Starts a task that brings the instances of a desired LRP to its current definition.

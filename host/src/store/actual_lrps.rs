@@ -64,6 +64,25 @@ const PARTS: Projection<ActualLrp> = TABLE.read(parts).columns(&[
     "metric_tags",
 ]);
 
+/// The columns that the update of a desired LRP needs: placement, state, definition and failures.
+/// Nothing is decrypted.
+const PLAIN: Projection<ActualLrp> = TABLE.read(plain).columns(&[
+    "process_guid",
+    "instance_index",
+    "domain",
+    "instance_guid",
+    "cell_id",
+    "state",
+    "since",
+    "crash_count",
+    "presence",
+    "routable",
+    "desired_lrp_definition_id",
+    "definition_uncertain",
+    "crash_reason",
+    "placement_error",
+]);
+
 impl Reader {
     /// The last key of a page of instances; reads no instances.
     ///
@@ -96,6 +115,21 @@ impl Reader {
     pub async fn instance_parts(&mut self, range: &Range) -> Result<Vec<ActualLrp>, StoreError> {
         Ok(self
             .list(&PARTS, &Filter::everything(), range)
+            .await?
+            .records)
+    }
+
+    /// Incomplete instances, without their network, routes and tags. Do not write them: a change
+    /// reads the whole row.
+    ///
+    /// # Errors
+    /// The database fails. Records that are unreadable in these columns are left out.
+    pub async fn plain_instances(
+        &mut self,
+        filter: &ActualLrpFilter,
+    ) -> Result<Vec<ActualLrp>, StoreError> {
+        Ok(self
+            .list(&PLAIN, &condition(filter), &Range::default())
             .await?
             .records)
     }
@@ -160,7 +194,30 @@ fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
 }
 
 fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
-    let mut row = ActualLrp {
+    let mut row = placed(record)?;
+    let may_be_updated = match row.presence() {
+        Some(Presence::Ordinary | Presence::Evacuating) => row.state() == Some(State::Running),
+        Some(Presence::Suspect) | None => false,
+    };
+    if may_be_updated {
+        row.internal_routes = record.optional_json("internal_routes", tags::hostnames_from_json)?;
+        row.metric_tags = record.optional_json("metric_tags", tags::text_map_from_json)?;
+    }
+    Ok(row)
+}
+
+fn plain(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
+    let placed = placed(record)?;
+    Ok(ActualLrp {
+        crash_reason: record.text("crash_reason")?,
+        placement_error: record.text("placement_error")?,
+        ..placed
+    })
+}
+
+/// The placement, state and definition of an instance.
+fn placed(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
+    Ok(ActualLrp {
         process_guid: record.text("process_guid")?,
         index: record.number("instance_index")?,
         domain: record.text("domain")?,
@@ -174,14 +231,5 @@ fn parts(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
         definition_id: record.text("desired_lrp_definition_id")?,
         definition_uncertain: record.flag("definition_uncertain")?,
         ..ActualLrp::default()
-    };
-    let may_be_updated = match row.presence() {
-        Some(Presence::Ordinary | Presence::Evacuating) => row.state() == Some(State::Running),
-        Some(Presence::Suspect) | None => false,
-    };
-    if may_be_updated {
-        row.internal_routes = record.optional_json("internal_routes", tags::hostnames_from_json)?;
-        row.metric_tags = record.optional_json("metric_tags", tags::text_map_from_json)?;
-    }
-    Ok(row)
+    })
 }

@@ -471,6 +471,19 @@ async fn damaged_desired_lrp_is_reported(kind: Kind) {
     assert_eq!(status(&server).await.definition_id, b"version-1");
 }
 
+on_each_database!(status_reads_no_network_route_or_tag_of_an_instance);
+async fn status_reads_no_network_route_or_tag_of_an_instance(kind: Kind) {
+    let server = updating(kind, 2).await;
+    settle(&server).await;
+    let before = status(&server).await;
+    let damage = "UPDATE actual_lrps SET net_info = '02damaged', internal_routes = '02damaged', \
+         metric_tags = '02damaged'";
+    server.sql(damage).await;
+    assert_eq!(status(&server).await, before);
+    let noted = server.store.take_unreadable();
+    assert!(noted.is_empty(), "{noted:?}");
+}
+
 on_each_database!(single_scheduling_info_of_diego_has_an_error_instead_of_an_info);
 async fn single_scheduling_info_of_diego_has_an_error_instead_of_an_info(kind: Kind) {
     let server = running(kind, 0).await;

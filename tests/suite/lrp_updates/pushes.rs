@@ -15,6 +15,26 @@ async fn pushed(neighbours: &Neighbours) -> Vec<(String, Value)> {
         .collect()
 }
 
+on_each_database!(new_internal_routes_are_sent_to_a_container_whose_network_is_unreadable);
+async fn new_internal_routes_are_sent_to_a_container_whose_network_is_unreadable(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = replacing(kind, &neighbours).await;
+    server
+        .sql("UPDATE actual_lrps SET net_info = '02damaged' WHERE presence = 1")
+        .await;
+    let changed = proto::DesiredLrpUpdate {
+        routes: Some(routes(&[(
+            "internal-router",
+            r#"[{"hostname":"b.internal"}]"#,
+        )])),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, changed).await, None);
+    let pushed = pushed(&neighbours).await.into_iter();
+    let paths: Vec<_> = pushed.map(|(path, _)| path).collect();
+    assert_eq!(paths, ["PUT /v2/lrps/guid/instances/old-0"]);
+}
+
 on_each_database!(new_internal_routes_are_sent_to_a_container_that_is_being_replaced);
 /// It receives traffic until its successor does. The tags are those of the new definition.
 async fn new_internal_routes_are_sent_to_a_container_that_is_being_replaced(kind: Kind) {

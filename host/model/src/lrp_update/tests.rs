@@ -214,6 +214,32 @@ fn recreated_instances_are_stopped_first() {
 }
 
 #[test]
+fn slot_alone_decides_about_its_stop_unless_containers_are_recreated() {
+    let rolling = with(&lrp(4), MaxInFlight::Instances(2));
+    let slots = slots([
+        replaced(State::Running),
+        replaced(State::Claimed),
+        slot(OLD, State::Running),
+        slot(NEW, State::Running),
+        replaced(State::Claimed),
+    ]);
+    let stops = |lrp: &UpdatedLrp<'_>| {
+        let alone = slots.iter().map(|(index, slot)| lrp.stop_in(*index, slot));
+        alone.collect::<Vec<_>>()
+    };
+    let stopped = Some(UpdateAction::StopReplaced);
+    let expected = [stopped, None, None, None, stopped];
+    assert_eq!(stops(&rolling), expected);
+    let recreated = UpdatedLrp {
+        strategy: Replacement::Recreate,
+        ..with(&rolling, MaxInFlight::Instances(3))
+    };
+    assert_eq!(stops(&recreated), expected);
+    let stopped_first = (2, UpdateAction::StopFirst);
+    assert!(recreated.due(&slots).contains(&stopped_first));
+}
+
+#[test]
 fn update_is_done_when_nothing_runs_another_definition() {
     let current = || slot(NEW, State::Running);
     assert!(lrp(0).is_done(&BTreeMap::new()));

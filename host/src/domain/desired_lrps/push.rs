@@ -12,7 +12,6 @@ use futures_util::{StreamExt, stream};
 
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
-use crate::store::Range;
 
 /// The changed values to send to the containers.
 struct ContainerUpdate {
@@ -95,9 +94,8 @@ async fn update_containers(
         .store()
         .look()
         .await?
-        .actual_lrps(&filter, &Range::default())
-        .await?
-        .records;
+        .plain_instances(&filter)
+        .await?;
     let slots = Slot::by_index(rows);
     let containers: Vec<_> = slots.values().flat_map(|slot| slot.containers()).collect();
     let workers = service.policy().update_workers;

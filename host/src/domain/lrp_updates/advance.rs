@@ -8,13 +8,13 @@ use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp};
-use bbs_model::slot::{Slot, SlotError};
+use bbs_model::slot::{Replacement, Slot, SlotError};
 use bbs_model::{ModificationTag, TraceId};
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
-use super::UpdateRecords;
 use super::archive::prune_definitions;
+use super::{UpdateRecords, plain_slots};
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
@@ -123,12 +123,14 @@ async fn stop_container(service: &Service, row: ActualLrp) {
 /// Whether a container still has to be stopped; notes that its cell is asked. The step decided so
 /// before it requested auctions and looked up the cell, and the successor may have crashed
 /// meanwhile: then the container has the traffic again. A container without a row is stopped in any
-/// case. The caller holds the key lock.
+/// case. Reads its slot alone if that decides, since a step may stop many containers of one LRP.
+/// The caller holds the key lock.
 async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainError> {
     let process_guid = &row.process_guid[..];
     let instance = row.instance_key();
     let mut reader = service.store().look().await?;
-    let Some(update) = UpdateRecords::read(&mut reader, process_guid).await? else {
+    let read = UpdateRecords::read(&mut reader, process_guid, Some(row.index)).await?;
+    let Some(update) = read else {
         return Ok(true);
     };
     let lrp = update.target.at(
@@ -136,19 +138,24 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
         &service.policy().update_pace,
         update.record.as_ref(),
     );
-    let has_row = update
+    let slot = update
         .slots
         .get(&row.index)
-        .is_some_and(|slot| slot.presence_of(&instance).is_some());
-    let due = lrp.due(&update.slots);
-    let is_due = !has_row
-        || due.iter().any(|(index, action)| {
-            let stopped = update
-                .slots
-                .get(index)
-                .and_then(|slot| action.stopped(slot));
-            *index == row.index && stopped.is_some_and(|stopped| stopped.is_instance(&instance))
-        });
+        .filter(|slot| slot.presence_of(&instance).is_some());
+    let is_due = match slot {
+        None => true,
+        Some(slot) => {
+            let mut due = lrp.stop_in(row.index, slot);
+            // How many containers are stopped before their successors start depends on all slots.
+            if due.is_none() && lrp.strategy == Replacement::Recreate {
+                let all = lrp.due(&plain_slots(&mut reader, process_guid, None).await?);
+                let of_index = all.into_iter().find(|(index, _)| *index == row.index);
+                due = of_index.map(|(_, action)| action);
+            }
+            let stopped = due.and_then(|action| action.stopped(slot));
+            stopped.is_some_and(|stopped| stopped.is_instance(&instance))
+        }
+    };
     if is_due {
         service.update_hints().note_asked(instance, reader.now_ns());
     }
