@@ -1,9 +1,11 @@
 //! The instances during an update: replaced one after the other.
 
 use bbs::testing::domain::convergence;
+use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::api::actual_lrps::{REMOVE, instance, key, published, remove, subscribe};
+use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 
 on_each_layout!(old_container_runs_until_the_new_one_is_routable);
@@ -223,6 +225,27 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
         rows(&server).await,
         ["0/0 RUNNING old-0 version-2", "1/0 UNCLAIMED  version-3"]
     );
+}
+
+on_each_database!(instance_is_replaced_beside_one_whose_network_is_unreadable);
+async fn instance_is_replaced_beside_one_whose_network_is_unreadable(kind: Kind) {
+    let pace = Pace {
+        max_in_flight: MaxInFlight::Instances(2),
+        ..Pace::default()
+    };
+    let server = running_at(kind, pace, 2).await;
+    server
+        .sql("UPDATE actual_lrps SET net_info = '02damaged' WHERE instance_index = 0")
+        .await;
+    update_to(&server, "version-2").await;
+    let expected = ["1/0 UNCLAIMED  version-2", "1/1 RUNNING old-1 version-1"];
+    until_rows(&server, &expected).await;
+    start_new(&server, 1, "new-1").await;
+    until_rows(&server, &["1/0 RUNNING new-1 version-2"]).await;
+    settle(&server).await;
+    let first = "SELECT concat(instance_guid, ' ', net_info) FROM actual_lrps \
+         WHERE instance_index = 0";
+    assert_eq!(server.texts(first).await, ["old-0 02damaged"]);
 }
 
 on_each_layout!(recreated_instance_is_stopped_before_its_successor_starts);

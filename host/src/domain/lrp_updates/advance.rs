@@ -18,7 +18,7 @@ use super::{UpdateRecords, plain_slots};
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::store::Writer;
+use crate::store::{StoreError, Writer};
 
 /// Requests to cells at the same time.
 const REQUESTS: usize = 32;
@@ -223,7 +223,7 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
             ..UpdateStep::default()
         });
     };
-    let (slots, are_complete) = writer.slots(process_guid).await?;
+    let (slots, are_complete) = writer.plain_slots(process_guid).await?;
     let update = writer.lrp_update(process_guid).await?;
     let pace = &service.policy().update_pace;
     let mut lrp = target.at(writer.now_ns(), pace, update.as_ref());
@@ -299,6 +299,7 @@ fn overlap_left(
     )
 }
 
+/// Applies an action to a slot, which is read whole if it changes, or notes a container to stop.
 async fn apply(
     writer: &mut Writer,
     process_guid: &[u8],
@@ -307,17 +308,25 @@ async fn apply(
     (index, action): (i32, UpdateAction),
     step: &mut UpdateStep,
 ) -> Result<(), DomainError> {
-    let before = slots
-        .get(&index)
-        .map_or_else(Slot::default, |slot| (**slot).clone());
+    let known = slots.get(&index);
+    if let Some(stopped) = known.and_then(|slot| action.stopped(slot)) {
+        step.stops.push(stopped.clone());
+        return Ok(());
+    }
+    let before = match known {
+        None => Slot::default(),
+        Some(_) => match writer.slot(process_guid, index).await {
+            // The other instances go on if there is more than its place. Convergence puts the row in
+            // quarantine.
+            Err(StoreError::Unreadable { .. }) => return Ok(()),
+            slot => slot?,
+        },
+    };
     let mut after = before.clone();
     let current = &target.definition_id;
     let now_ns = writer.now_ns();
     let applied = match action {
-        UpdateAction::StopReplaced | UpdateAction::StopFirst => {
-            step.stops.extend(action.stopped(&before).cloned());
-            return Ok(());
-        }
+        UpdateAction::StopReplaced | UpdateAction::StopFirst => return Ok(()),
         UpdateAction::Create => {
             let key = LrpKey {
                 process_guid: process_guid.to_vec(),

@@ -7,9 +7,10 @@ use bbs_model::actual_lrp::{ActualLrp, Presence, State};
 use bbs_model::slot::Slot;
 use bbs_model::{Text, bounds, tags};
 
-use super::{TABLE, WHOLE, actual_lrp};
+use super::{PLAIN, TABLE, WHOLE, actual_lrp, plain};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, message, number};
 use crate::store::filter::Filter;
+use crate::store::record::{Projection, Record, RecordReadError};
 use crate::store::{Reader, StoreError, UnreadableRow, Writer};
 
 /// The columns that hold text.
@@ -36,6 +37,24 @@ pub struct ReadableSlot {
     pub slot: Slot,
     /// The error of an unreadable row.
     pub damage: Option<StoreError>,
+}
+
+/// A row whose index can be read.
+struct IndexedRow {
+    index: i32,
+    row: Result<ActualLrp, RecordReadError>,
+}
+
+impl IndexedRow {
+    fn of(
+        record: &Record<'_>,
+        read: fn(&Record<'_>) -> Result<ActualLrp, RecordReadError>,
+    ) -> Result<Self, RecordReadError> {
+        Ok(Self {
+            index: record.number("instance_index")?,
+            row: read(record),
+        })
+    }
 }
 
 impl Reader {
@@ -84,16 +103,37 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
     ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
-        let with_index =
-            TABLE.read(|record| Ok((record.number::<i32>("instance_index")?, actual_lrp(record))));
-        let with_index = with_index.columns(WHOLE.columns);
-        let rows = self
-            .rows(&with_index, process_guid, Filter::everything())
-            .await?;
+        let rows = TABLE.read(|record| IndexedRow::of(record, actual_lrp));
+        let rows = rows.columns(WHOLE.columns);
+        self.readable_slots(&rows, process_guid, Filter::everything())
+            .await
+    }
+
+    /// As [`Self::slots`], without network, routes and tags. Do not write them.
+    ///
+    /// # Errors
+    /// As of [`Writer`], except for unreadable rows.
+    pub async fn plain_slots(
+        &mut self,
+        process_guid: &[u8],
+    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+        let rows = TABLE.read(|record| IndexedRow::of(record, plain));
+        let rows = rows.columns(PLAIN.columns);
+        self.readable_slots(&rows, process_guid, Filter::everything())
+            .await
+    }
+
+    async fn readable_slots(
+        &mut self,
+        projection: &Projection<IndexedRow>,
+        process_guid: &[u8],
+        filter: Filter,
+    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+        let rows = self.rows(projection, process_guid, filter).await?;
         let mut damaged = BTreeSet::new();
         let store = self.session.store.clone();
         let rows = rows.into_iter().map(|row| {
-            let (index, row) = row?;
+            let IndexedRow { index, row } = row?;
             row.map_err(|source| {
                 damaged.insert(index);
                 store.note_unreadable(TABLE.name, process_guid);
