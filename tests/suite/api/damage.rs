@@ -299,6 +299,35 @@ async fn unreadable_desired_lrp_can_be_removed_with_its_instances(kind: Kind) {
     }
 }
 
+on_each_database!(scaling_reads_no_instance_that_it_leaves);
+async fn scaling_reads_no_instance_that_it_leaves(kind: Kind) {
+    let server = lrps::with_two_unclaimed(kind).await;
+    server
+        .sql("UPDATE actual_lrps SET net_info = '02damaged' WHERE instance_index = 0")
+        .await;
+    for (instances, expected) in [
+        (1, &["0/0/UNCLAIMED//0"][..]),
+        (2, &["0/0/UNCLAIMED//0", "1/0/UNCLAIMED//0"][..]),
+    ] {
+        let update = proto::DesiredLrpUpdate {
+            instances: Some(instances),
+            ..Default::default()
+        };
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: b"guid".to_vec(),
+            update: Some(update),
+        };
+        let reply = server.call("/v1/desired_lrp/update", &request).await;
+        assert_eq!(
+            reply.message::<proto::DesiredLrpLifecycleResponse>().error,
+            None
+        );
+        assert_eq!(lrps::rows(&server).await, expected);
+    }
+    let noted = server.store.take_unreadable();
+    assert!(noted.is_empty(), "{noted:?}");
+}
+
 on_each_database!(crash_of_an_instance_with_an_unreadable_desired_lrp_is_stored_and_reported);
 async fn crash_of_an_instance_with_an_unreadable_desired_lrp_is_stored_and_reported(kind: Kind) {
     let server = lrps::with_two_unclaimed(kind).await;

@@ -28,7 +28,7 @@ pub(super) async fn insert(
     if indices.is_empty() {
         return Ok(Vec::new());
     }
-    let taken = writer.indices(&desired.process_guid).await?;
+    let taken = writer.indices(&desired.process_guid, indices.start).await?;
     insert_new(
         writer,
         desired,
@@ -173,11 +173,11 @@ pub(super) async fn delete_from(
     process_guid: &[u8],
     from: i32,
 ) -> Result<Vec<ReducedSlot>, DomainError> {
-    let (mut slots, all) = writer.slots(process_guid).await?;
+    let (slots, all) = writer.slots_from(process_guid, from).await?;
     let now_ns = writer.now_ns();
     let mut reduced = Vec::new();
     let mut has_waiting = false;
-    for before in slots.split_off(&from).into_values() {
+    for before in slots.into_values() {
         let mut after = before.clone();
         after.delete_waiting(now_ns);
         if after.ordinary.is_none() {

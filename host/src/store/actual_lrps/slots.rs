@@ -109,6 +109,21 @@ impl Writer {
             .await
     }
 
+    /// As [`Self::slots`], from an index upwards.
+    ///
+    /// # Errors
+    /// As of [`Writer`], except for unreadable rows.
+    pub async fn slots_from(
+        &mut self,
+        process_guid: &[u8],
+        from_index: i32,
+    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+        let rows = TABLE.read(|record| IndexedRow::of(record, actual_lrp));
+        let rows = rows.columns(WHOLE.columns);
+        let filter = Filter::everything().at_least("instance_index", from_index);
+        self.readable_slots(&rows, process_guid, filter).await
+    }
+
     /// As [`Self::slots`], without network, routes and tags. Do not write them.
     ///
     /// # Errors
@@ -173,12 +188,19 @@ impl Writer {
         Ok(rows.into_iter().filter_map(Result::ok).flatten().collect())
     }
 
-    /// The indices of a process guid that have an ordinary instance, including unreadable ones.
+    /// The indices of a process guid, from one upwards, that have an ordinary instance, including
+    /// unreadable ones.
     ///
     /// # Errors
     /// As of [`Writer`].
-    pub async fn indices(&mut self, process_guid: &[u8]) -> Result<BTreeSet<i32>, StoreError> {
-        let ordinary = Filter::everything().is("presence", Presence::Ordinary as i32);
+    pub async fn indices(
+        &mut self,
+        process_guid: &[u8],
+        from_index: i32,
+    ) -> Result<BTreeSet<i32>, StoreError> {
+        let ordinary = Filter::everything()
+            .at_least("instance_index", from_index)
+            .is("presence", Presence::Ordinary as i32);
         let index = TABLE.read(|record| record.number("instance_index"));
         let index = index.columns(&[TABLE.key, "instance_index", "presence"]);
         self.rows(&index, process_guid, ordinary)
