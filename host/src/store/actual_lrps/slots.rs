@@ -1,5 +1,5 @@
-//! Slots in the table `actual_lrps`. Read whole; written as the difference between two slots,
-//! changed columns only.
+//! Slots in the table `actual_lrps`. Read whole in order to be written: as the difference between
+//! two slots, changed columns only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,6 +12,14 @@ use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, json, mes
 use crate::store::filter::Filter;
 use crate::store::record::{Projection, Record, RecordReadError};
 use crate::store::{Reader, StoreError, UnreadableRow, Writer};
+
+const WHOLE_ROWS: Projection<IndexedRow> = TABLE
+    .read(|record| IndexedRow::of(record, actual_lrp))
+    .columns(WHOLE.columns);
+
+const PLAIN_ROWS: Projection<IndexedRow> = TABLE
+    .read(|record| IndexedRow::of(record, plain))
+    .columns(PLAIN.columns);
 
 /// The columns that hold text.
 const TEXTS: [&str; 13] = [
@@ -103,9 +111,7 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
     ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
-        let rows = TABLE.read(|record| IndexedRow::of(record, actual_lrp));
-        let rows = rows.columns(WHOLE.columns);
-        self.readable_slots(&rows, process_guid, Filter::everything())
+        self.readable_slots(&WHOLE_ROWS, process_guid, Filter::everything())
             .await
     }
 
@@ -118,10 +124,8 @@ impl Writer {
         process_guid: &[u8],
         from_index: i32,
     ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
-        let rows = TABLE.read(|record| IndexedRow::of(record, actual_lrp));
-        let rows = rows.columns(WHOLE.columns);
         let filter = Filter::everything().at_least("instance_index", from_index);
-        self.readable_slots(&rows, process_guid, filter).await
+        self.readable_slots(&WHOLE_ROWS, process_guid, filter).await
     }
 
     /// As [`Self::slots`], without network, routes and tags. Do not write them.
@@ -132,9 +136,7 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
     ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
-        let rows = TABLE.read(|record| IndexedRow::of(record, plain));
-        let rows = rows.columns(PLAIN.columns);
-        self.readable_slots(&rows, process_guid, Filter::everything())
+        self.readable_slots(&PLAIN_ROWS, process_guid, Filter::everything())
             .await
     }
 
