@@ -134,9 +134,9 @@ pub(super) fn rolls_back_to(prepared: &Prepared, shutdown: &Shutdown) -> Option<
         .filter(|_| permitted)
 }
 
-/// Returns once a takeover has to end: at the second request, or soon after the first if the
-/// database need not be taken back.
-pub(super) async fn ends_the_takeover(prepared: &Prepared, shutdown: &Shutdown) {
+/// Returns once a takeover or a rollback has to end: at the second request, or soon after the first
+/// if that one does not let the host take the database back.
+pub(super) async fn ends_the_work(prepared: &Prepared, shutdown: &Shutdown) {
     shutdown.reach(1).await;
     match rolls_back_to(prepared, shutdown) {
         Some(_) => shutdown.reach(2).await,
@@ -145,13 +145,14 @@ pub(super) async fn ends_the_takeover(prepared: &Prepared, shutdown: &Shutdown) 
     }
 }
 
-/// The result of a host that ends before it serves: a failure if it had to take the database back.
+/// The result of a host whose takeover or rollback a request has ended: a failure if that request
+/// was to take the database back.
 pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), StartupError> {
     rolls_back_to(prepared, shutdown)
         .map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))
 }
 
-/// Takes the database back, unless a second request ends the host.
+/// Takes the database back, unless a request ends the host.
 ///
 /// `store` is the one that the API uses; `None` if this host did not serve yet.
 pub(super) async fn roll_back(
@@ -189,7 +190,8 @@ pub(super) async fn roll_back(
     };
     tokio::select! {
         outcome = work => outcome,
-        () = shutdown.reach(2) => Err(StartupError::RollbackCutShort { to }),
+        // A signal to a BOSH job, which completes a rollback that an earlier host had begun.
+        () = ends_the_work(prepared, shutdown) => cut_short(prepared, shutdown),
     }
 }
 

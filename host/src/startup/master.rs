@@ -76,14 +76,15 @@ impl MasterStage<'_> {
         let work = async {
             let fence = tokio::select! {
                 fence = take_over(prepared) => fence?,
-                () = drain::ends_the_takeover(prepared, shutdown) => {
+                () = drain::ends_the_work(prepared, shutdown) => {
                     return drain::cut_short(prepared, shutdown);
                 }
             };
             let back_to = tokio::select! {
                 end = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => match end? {
                     MasterEnd::GivenUp => None,
-                    MasterEnd::RolledBack => drain::rolls_back_to(prepared, shutdown),
+                    // It has begun: the next host completes it, whatever ended the one before.
+                    MasterEnd::UnfinishedRollback => prepared.config.migration.rollback_on_drain_to,
                 },
                 fault = fence.lost() => return Err(fault.into()),
                 () = shutdown.reach(1) => drain::rolls_back_to(prepared, shutdown),
@@ -153,14 +154,14 @@ async fn take_over(prepared: &Prepared) -> Result<Fence, StartupError> {
 /// Why a master ends by itself without a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum MasterEnd {
-    /// It has completed a rollback that an earlier host had begun.
-    RolledBack,
+    /// An earlier host had begun a rollback, which this one completes before it ends.
+    UnfinishedRollback,
     /// A table is gone. The database is left as it is.
     GivenUp,
 }
 
-/// Migrates and serves. Returns only on failure, if a table is gone, or if it finished a rollback
-/// that an earlier host had begun.
+/// Migrates and serves. Returns only on failure, if a table is gone, or, before it has migrated or
+/// served, if an earlier host had begun a rollback.
 async fn work_and_serve(
     prepared: &mut Prepared,
     reloads: &mut ReloadReceiver,
@@ -177,7 +178,7 @@ async fn work_and_serve(
     // succeeded.
     let is_new = import.due == Due::Unmarked { served: false };
     let Some(started) = begin_migration(prepared, fence, is_new).await? else {
-        return Ok(MasterEnd::RolledBack);
+        return Ok(MasterEnd::UnfinishedRollback);
     };
     let (online, data_version) = match started {
         Start::Done(decision) => {
@@ -233,7 +234,8 @@ async fn work_and_serve(
 }
 
 /// Migrates, or begins an online migration; a database that was just imported is migrated offline.
-/// `None` if this completed a rollback that an earlier host had begun.
+/// `None`, with nothing done, if an earlier host had begun the rollback that the configuration
+/// names.
 async fn begin_migration(
     prepared: &Prepared,
     fence: &Fence,
@@ -253,7 +255,7 @@ async fn begin_migration(
         {
             tracing::info!(
                 to,
-                "an earlier host had begun a rollback; this host has finished it and ends"
+                "an earlier host had begun a rollback; this host completes it and ends"
             );
             Ok(None)
         }

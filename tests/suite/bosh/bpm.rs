@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::net::TcpStream;
 use std::os::unix::fs::MetadataExt;
-use std::process::Stdio;
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
@@ -73,6 +73,26 @@ async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
     .expect("the host serves")
 }
 
+/// The drain script, which has begun.
+fn begin_drain(world: &BpmWorld) -> Child {
+    world
+        .command("/var/vcap/jobs/bbs/bin/drain", &[])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the script starts")
+}
+
+/// Waits until the host has begun to take the database back and the rate holds it back.
+fn wait_for_the_rate(world: &BpmWorld, host: &mut Host) {
+    host.wait_for_line(|line| line.contains("drain.going-back"));
+    let is_held_back = || succeeded(world.migrate(&["status"])).contains("held back by the rate");
+    assert!(
+        (0..LOOKS).any(|_| is_held_back()),
+        "the rate does not hold the host back"
+    );
+}
+
 on_each_server!(drain_goes_back_however_long_it_takes);
 /// Goal: the drain script waits until the host has gone back and ended, and bpm sends no signal
 /// before that. Method: a rate at which going back takes most of an hour holds it back until the
@@ -82,19 +102,8 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
     tokio::task::spawn_blocking(move || {
         assert_eq!(version(&world), NEWEST);
         succeeded(world.migrate(&["rate", "1/s"]));
-        let mut drain = world.command("/var/vcap/jobs/bbs/bin/drain", &[]);
-        let mut drain = drain
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the script starts");
-        host.wait_for_line(|line| line.contains("drain.going-back"));
-        let is_held_back =
-            || succeeded(world.migrate(&["status"])).contains("held back by the rate");
-        assert!(
-            (0..LOOKS).any(|_| is_held_back()),
-            "the rate does not hold the host back"
-        );
+        let mut drain = begin_drain(&world);
+        wait_for_the_rate(&world, &mut host);
         assert!(
             drain
                 .try_wait()
@@ -128,6 +137,49 @@ async fn drain_goes_back_however_long_it_takes(kind: Kind) {
     })
     .await
     .expect("the host is drained");
+}
+
+on_each_server!(drain_whose_host_is_killed_is_completed_by_the_next_start);
+/// Goal: the host that monit starts after one that was killed takes the database back without a
+/// drain, and ends; the next one serves it there. A signal ends it before, as it ends any host that
+/// is not drained. Method: a rate that the killed host and the first start after it are held to.
+async fn drain_whose_host_is_killed_is_completed_by_the_next_start(kind: Kind) {
+    let (world, mut host) = deployed(kind, 2_000).await;
+    tokio::task::spawn_blocking(move || {
+        succeeded(world.migrate(&["rate", "1/s"]));
+        let drain = begin_drain(&world);
+        wait_for_the_rate(&world, &mut host);
+        host.kill();
+        let drained = drain
+            .wait_with_output()
+            .expect("the script can be waited for");
+        assert_eq!(drained.status.code(), Some(1), "{drained:?}");
+        let status = succeeded(world.migrate(&["status"]));
+        let next = format!("`bbs serve` completes the rollback to {VERSION} and then ends");
+        assert!(status.contains(&next), "{status}");
+
+        let back = json!({ "rollback_on_drain_to": VERSION, "rate": 1 });
+        let world = world.set("migration", back);
+        world.install();
+        let mut host = world.begin();
+        wait_for_the_rate(&world, &mut host);
+        host.signal("TERM");
+        assert_eq!(host.wait().code(), Some(0));
+        assert_eq!(world.locket.holder(), None);
+        assert_eq!(version(&world), NEWEST);
+
+        let world = world.set("migration", json!({ "rollback_on_drain_to": VERSION }));
+        world.install();
+        let (ended, output) = world.begin().wait_for_end();
+        assert!(ended.success(), "{output}");
+        assert_eq!(version(&world), VERSION);
+        let mut host = world.start();
+        assert_eq!(version(&world), VERSION);
+        succeeded(world.bpm_stop());
+        assert_eq!(host.wait().code(), Some(0));
+    })
+    .await
+    .expect("the rollback is completed");
 }
 
 on_each_server!(drain_without_a_host_takes_the_database_back);

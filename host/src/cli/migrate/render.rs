@@ -13,7 +13,7 @@ use crate::admin::Report;
 use crate::config::Config;
 use crate::keys::WrongKey;
 use crate::migrate::{
-    Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration,
+    Checked, Decision, Found, LayoutChange, LayoutStep, PartialRun, Plan, PlannedMigration, Reason,
     RunOutcome, Status, Strategy, TableChange, Trouble,
 };
 
@@ -220,6 +220,14 @@ fn found(found: &Found, is_underway: bool) -> String {
 }
 
 fn next(status: &Status, beside: &Beside<'_>) -> String {
+    if beside.keys_refused.is_none()
+        && let Decision::ShutDown(Reason::GoingDown { to }) = status.decision
+        && beside.config.migration.rollback_on_drain_to == Some(to)
+    {
+        return format!(
+            "`bbs serve` completes the rollback to {to} and then ends; `bbs migrate abort` gives it up."
+        );
+    }
     if let Some(refused) = beside.keys_refused.or(status.refused.as_deref()) {
         return format!("`bbs serve` refuses: {refused}");
     }
