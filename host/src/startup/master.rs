@@ -219,13 +219,12 @@ async fn work_and_serve(
         store: &store,
     };
     let beside = prepared.clone();
-    let has_table = periodic::has_health_table(&prepared.catalog, served.data_version);
     tokio::select! {
         failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
         never = report.publish_master_metrics() => match never {},
         never = beside.keep_marking(fence, unmarked) => match never {},
         failed = periodic::converge(&service, beside.config.convergence.repeat_interval) => failed.map(|never| match never {}),
-        failed = periodic::check_health(beside.config.listeners.health_check.as_ref(), &beside.database, has_table) => failed.map(|never| match never {}),
+        failed = periodic::check_health(&beside, served.data_version) => failed.map(|never| match never {}),
         () = service.given_up() => {
             tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
             Ok(MasterEnd::GivenUp)

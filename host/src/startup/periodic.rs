@@ -4,16 +4,16 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use bbs_database::{Database, sql, upsert};
+use bbs_database::{sql, upsert};
 use bbs_lens::layout::manifest::DataVersion;
-use bbs_modules::catalog::Catalog;
 use bbs_work::causes::with_causes;
 use tracing::Instrument;
 
-use super::StartupError;
+use super::{Prepared, StartupError};
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::domain::{DomainError, Service, convergence};
+use crate::migrate::{Found, found_in};
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";
@@ -41,37 +41,42 @@ pub(super) async fn converge(
     }
 }
 
-/// Whether a served version has the table that the health check writes to.
-pub(super) fn has_health_table(catalog: &Catalog, served: DataVersion) -> bool {
-    catalog
+/// Whether a version has the table that the health check writes to.
+fn has_health_table(prepared: &Prepared, version: DataVersion) -> bool {
+    prepared
+        .catalog
         .layout_history()
-        .at(served)
+        .at(version)
         .is_some_and(|layout| layout.tables.contains_key(TABLE))
 }
 
-/// Checks the health of the database. Returns an error when it has failed the configured number of
-/// attempts in a row; never returns otherwise.
+/// Checks the health of the database, which is served at a version. Returns an error when it has
+/// failed the configured number of attempts in a row; never returns otherwise.
 pub(super) async fn check_health(
-    check: Option<&HealthCheck>,
-    database: &Database,
-    has_table: bool,
+    prepared: &Prepared,
+    served: DataVersion,
 ) -> Result<Infallible, StartupError> {
-    let Some(check) = check else {
+    let Some(check) = prepared.config.listeners.health_check.as_ref() else {
         return std::future::pending().await;
     };
+    let mut has_table = has_health_table(prepared, served);
     loop {
         tokio::time::sleep(check.interval).await;
-        probe(database, has_table, check)
+        probe(prepared, &mut has_table, check)
             .await
             .map_err(|attempts| StartupError::Unhealthy { attempts })?;
     }
 }
 
-async fn probe(database: &Database, has_table: bool, check: &HealthCheck) -> Result<(), String> {
+async fn probe(
+    prepared: &Prepared,
+    has_table: &mut bool,
+    check: &HealthCheck,
+) -> Result<(), String> {
     let mut attempts = Vec::new();
     for _ in 0..check.attempts {
         let attempt =
-            match tokio::time::timeout(check.timeout, write_and_read(database, has_table)).await {
+            match tokio::time::timeout(check.timeout, write_and_read(prepared, has_table)).await {
                 Ok(Ok(())) => return Ok(()),
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => format!(
@@ -85,11 +90,17 @@ async fn probe(database: &Database, has_table: bool, check: &HealthCheck) -> Res
     Err(attempts.join(", "))
 }
 
-/// If the pinned version lacks the table, only begins and commits. Without the fence, which a probe
-/// that waits for the row would keep from the next master; the row has no meaning to anyone else.
-async fn write_and_read(database: &Database, has_table: bool) -> anyhow::Result<()> {
-    let mut transaction = database.write().await?;
-    if has_table {
+/// If the version of the database lacks the table, only reads that version. Without the fence, which
+/// a probe that waits for the row would keep from the next master; the row has no meaning to anyone
+/// else.
+async fn write_and_read(prepared: &Prepared, has_table: &mut bool) -> anyhow::Result<()> {
+    let mut transaction = prepared.database.write().await?;
+    // An online migration may be complete by now. The table alone does not show that: MySQL's is
+    // created before the cut-over, and has to stay empty until then.
+    if !*has_table && let Found::Versioned { current, .. } = found_in(&mut transaction).await? {
+        *has_table = has_health_table(prepared, current);
+    }
+    if *has_table {
         let now_ns = SystemClock.now_ns();
         transaction
             .execute(&upsert(
