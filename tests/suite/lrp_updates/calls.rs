@@ -339,7 +339,8 @@ async fn scheduling_infos_have_both_definitions_during_an_update(kind: Kind) {
     );
 }
 
-/// Goal: the fields of definitions are unknown to Diego's API, which ignores what it does not know.
+/// Goal: the fields and calls of definitions are unknown to Diego's API, which ignores what it does
+/// not know.
 #[tokio::test(flavor = "multi_thread")]
 async fn definitions_that_a_client_of_diego_sends_are_ignored() {
     let server = Server::empty(Kind::Sqlite).await;
@@ -376,6 +377,17 @@ async fn definitions_that_a_client_of_diego_sends_are_ignored() {
         (&found.annotation[..], found.memory_mb, found.definition_id),
         (&b"changed"[..], 64, Vec::new())
     );
+    let of_definitions = [
+        "desired_lrp/cancel_update",
+        "desired_lrp/rollback",
+        "desired_lrp/definitions/list",
+        "desired_lrp/update_status",
+        "desired_lrp_scheduling_infos/list.r1",
+    ];
+    for path in of_definitions {
+        let reply = server.post(&format!("/v1/{path}"), []).await;
+        assert_eq!(reply.status, 404, "{path}");
+    }
 }
 
 on_each_layout!(missing_ids_are_generated);
