@@ -29,7 +29,9 @@ impl Exit {
 
     pub(super) fn meaning(self) -> &'static str {
         match self {
-            Self::Success => "done; a request, such as a signal, ended the host",
+            Self::Success => {
+                "done; a request, such as a signal, ended the host, or it has completed a rollback, or a table is gone"
+            }
             Self::Failure => {
                 "a command failed, or its check found faults; a host failed after its start, or did not end as requested"
             }
