@@ -1,7 +1,5 @@
 //! Digests of rows and units, by which residue is recognised that still belongs to them.
 
-use std::collections::HashSet;
-
 use sha2::{Digest, Sha256};
 
 use super::budget::OverBudget;
@@ -29,21 +27,37 @@ pub(super) fn unit_digests(
     accesses: &[Access],
     layout: &Layout,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let accesses = distinguishing(accesses, layout);
-    digests_of(frame, &accesses, Column::is_identity)
-}
-
-/// The digests of [`unit_digests`] as earlier hosts computed them: of all tables, and before that
-/// without the identity.
-pub(super) fn unit_digests_of_earlier_hosts(
-    frame: &Frame<'_>,
-    accesses: &[Access],
-) -> Result<[Vec<Vec<u8>>; 2], OverBudget> {
-    let accesses: Vec<_> = accesses.iter().collect();
-    Ok([
-        digests_of(frame, &accesses, Column::is_identity)?,
-        digests_of(frame, &accesses, |_| false)?,
-    ])
+    let encoded = |access: &Access| {
+        let table = frame.table(&access.table);
+        let mut columns: Vec<_> = table
+            .primary_key
+            .iter()
+            .chain(&access.writes)
+            .cloned()
+            .collect();
+        let identity = table
+            .columns
+            .iter()
+            .map(|column| &column.column)
+            .filter(|column| column.is_identity());
+        columns.extend(identity.map(|column| column.name.clone()));
+        Ok((
+            access.table.clone(),
+            frame.encoded(&access.table, &columns)?,
+        ))
+    };
+    let tables = distinguishing(accesses, layout)
+        .into_iter()
+        .map(encoded)
+        .collect::<Result<Vec<_>, OverBudget>>()?;
+    let of_unit = |unit| {
+        digest(
+            tables
+                .iter()
+                .flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()),
+        )
+    };
+    Ok((0..frame.units()).map(of_unit).collect())
 }
 
 /// The accesses to tables with the record of each unit, and to those that the row function changes.
@@ -62,65 +76,6 @@ fn distinguishing<'a>(accesses: &'a [Access], layout: &Layout) -> Vec<&'a Access
         .iter()
         .filter(|access| has_records(access) || is_changed(access));
     stay.collect()
-}
-
-fn digests_of(
-    frame: &Frame<'_>,
-    accesses: &[&Access],
-    is_added: impl Fn(&Column) -> bool,
-) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let encoded = |access: &&Access| {
-        let table = frame.table(&access.table);
-        let mut columns: Vec<_> = table
-            .primary_key
-            .iter()
-            .chain(&access.writes)
-            .cloned()
-            .collect();
-        let added = table
-            .columns
-            .iter()
-            .map(|column| &column.column)
-            .filter(|column| is_added(column));
-        columns.extend(added.map(|column| column.name.clone()));
-        Ok((
-            access.table.clone(),
-            frame.encoded(&access.table, &columns)?,
-        ))
-    };
-    let tables = accesses
-        .iter()
-        .map(encoded)
-        .collect::<Result<Vec<_>, OverBudget>>()?;
-    let of_unit = |unit| {
-        digest(
-            tables
-                .iter()
-                .flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()),
-        )
-    };
-    Ok((0..frame.units()).map(of_unit).collect())
-}
-
-/// The digest of a row, or of the rows of a unit.
-#[derive(Debug, Clone, Default)]
-pub(super) struct RowDigest {
-    now: Vec<u8>,
-    /// As earlier hosts computed it, where that may have been saved.
-    earlier: Option<Vec<u8>>,
-}
-
-impl From<Vec<u8>> for RowDigest {
-    fn from(now: Vec<u8>) -> Self {
-        Self { now, earlier: None }
-    }
-}
-
-impl RowDigest {
-    /// Whether a saved digest is of this row.
-    pub(super) fn is(&self, saved: &[u8]) -> bool {
-        self.now == saved || self.earlier.as_deref() == Some(saved)
-    }
 }
 
 /// The columns of a table that a digest of a row is of: an edit changes them, through Diego's
@@ -167,74 +122,10 @@ pub(super) fn row_digests(frame: &Frame<'_>, table: &str) -> Result<Vec<Vec<u8>>
         .collect())
 }
 
-/// The digests of [`row_digests`] as earlier hosts computed them, of the values of all columns.
-fn row_digests_of_earlier_hosts(
-    frame: &Frame<'_>,
-    table: &str,
-) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let names: Vec<_> = digested(frame, table)
-        .into_iter()
-        .map(|column| column.name)
-        .collect();
-    let encoded = frame.encoded(table, &names)?;
-    frame.budget().spend(encoded.len() * DIGEST_BYTES)?.keep();
-    Ok(encoded.iter().map(|row| digest([row])).collect())
-}
-
-/// The digests of rows, to be compared with saved ones.
-pub(super) fn row_digests_for<'a>(
-    frame: &Frame<'_>,
-    table: &str,
-    saved: impl Iterator<Item = &'a [u8]>,
-) -> Result<Vec<RowDigest>, OverBudget> {
-    compared(row_digests(frame, table)?, saved, || {
-        row_digests_of_earlier_hosts(frame, table)
-    })
-}
-
-/// For each unit, the digest of its rows in some tables, to be compared with saved ones.
-pub(super) fn unit_row_digests_for<'a>(
-    frame: &Frame<'_>,
-    tables: &[String],
-    saved: impl Iterator<Item = &'a [u8]>,
-) -> Result<Vec<RowDigest>, OverBudget> {
-    let earlier = || unit_row_digests_by(frame, tables, row_digests_of_earlier_hosts);
-    compared(unit_row_digests(frame, tables)?, saved, earlier)
-}
-
-/// Digests, with those of earlier hosts if there are saved ones which are none of these.
-fn compared<'a>(
-    now: Vec<Vec<u8>>,
-    saved: impl Iterator<Item = &'a [u8]>,
-    earlier: impl FnOnce() -> Result<Vec<Vec<u8>>, OverBudget>,
-) -> Result<Vec<RowDigest>, OverBudget> {
-    let known: HashSet<_> = now.iter().map(Vec::as_slice).collect();
-    let is_unknown = |digest: &[u8]| !digest.is_empty() && !known.contains(digest);
-    let mut saved = saved;
-    if !saved.any(is_unknown) {
-        return Ok(now.into_iter().map(RowDigest::from).collect());
-    }
-    let digests = now.into_iter().zip(earlier()?);
-    Ok(digests
-        .map(|(now, earlier)| RowDigest {
-            now,
-            earlier: Some(earlier),
-        })
-        .collect())
-}
-
 /// For each unit, the digest of its rows in some tables, in any order of rows.
 pub(super) fn unit_row_digests(
     frame: &Frame<'_>,
     tables: &[String],
-) -> Result<Vec<Vec<u8>>, OverBudget> {
-    unit_row_digests_by(frame, tables, row_digests)
-}
-
-fn unit_row_digests_by(
-    frame: &Frame<'_>,
-    tables: &[String],
-    row_digests: impl Fn(&Frame<'_>, &str) -> Result<Vec<Vec<u8>>, OverBudget>,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
     let digests = |table: &String| Ok((table.clone(), row_digests(frame, table)?));
     let tables = tables

@@ -5,9 +5,7 @@ use std::collections::BTreeMap;
 
 use super::budget::OverBudget;
 use super::column::{Content, FrameColumn};
-use super::digests::{
-    RowDigest, row_digests, row_digests_for, unit_digests, unit_digests_of_earlier_hosts,
-};
+use super::digests::{row_digests, unit_digests};
 use super::error::StepError;
 use super::frame::{Frame, FrameTable, LeavingColumn};
 use super::step::{ColumnFate, DroppedTable, Step};
@@ -100,16 +98,6 @@ impl Residue {
         residue
     }
 
-    /// The digests of what residue was saved for.
-    pub(super) fn digests(&self, version: DataVersion, table: &str) -> impl Iterator<Item = &[u8]> {
-        let units = self.entries.get(&(version, table.to_owned()));
-        units
-            .into_iter()
-            .flat_map(BTreeMap::values)
-            .flatten()
-            .map(|entry| entry.digest.as_slice())
-    }
-
     fn of(&self, version: DataVersion, table: &str, unit: usize) -> &[ResidueValue] {
         self.entries
             .get(&(version, table.to_owned()))
@@ -145,21 +133,10 @@ pub(super) fn given_back(
     stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
     let digests = unit_digests(frame, opposite, layout)?;
-    let entry_of = |unit| residue.of(version, "", unit).first();
-    let differs = |unit: usize| entry_of(unit).is_some_and(|entry| entry.digest != digests[unit]);
-    // A plan has no units, and records the columns that are read.
-    let is_plan = frame.units() == 0;
-    let earlier = (is_plan || (0..frame.units()).any(differs))
-        .then(|| unit_digests_of_earlier_hosts(frame, opposite))
-        .transpose()?;
     let mut given = Vec::with_capacity(frame.units());
     for (unit, digest) in digests.iter().enumerate() {
-        let entry = entry_of(unit);
-        let is_fresh = |entry: &&ResidueValue| {
-            let mut earlier = earlier.iter().flatten();
-            entry.digest == *digest || earlier.any(|digests| entry.digest == digests[unit])
-        };
-        let fresh = entry.filter(is_fresh);
+        let entry = residue.of(version, "", unit).first();
+        let fresh = entry.filter(|entry| entry.digest == *digest);
         *stale += u64::from(entry.is_some() && fresh.is_none());
         frame
             .budget()
@@ -297,21 +274,19 @@ fn keep(
 #[derive(Debug, Clone, Default)]
 pub(super) struct RowIdentity {
     row_key: Vec<u8>,
-    digest: RowDigest,
+    digest: Vec<u8>,
 }
 
-/// The identities of a table's rows, computed before the step changes anything. `saved` are digests
-/// of rows for which residue was saved.
-pub(super) fn row_identities<'a>(
+/// The identities of a table's rows, computed before the step changes anything.
+pub(super) fn row_identities(
     frame: &Frame<'_>,
     table: &str,
-    saved: impl Iterator<Item = &'a [u8]>,
 ) -> Result<Vec<RowIdentity>, OverBudget> {
     let rows = frame
         .keys(table)?
         .into_rows()
         .into_iter()
-        .zip(row_digests_for(frame, table, saved)?);
+        .zip(row_digests(frame, table)?);
     Ok(rows
         .map(|(row_key, digest)| RowIdentity { row_key, digest })
         .collect())
@@ -342,7 +317,7 @@ pub(super) fn restore(
             keys.zip(of_units)
                 .map(|(row_key, unit)| RowIdentity {
                     row_key,
-                    digest: identities[unit].clone().into(),
+                    digest: identities[unit].clone(),
                 })
                 .collect()
         }
@@ -361,7 +336,7 @@ pub(super) fn restore(
             };
             // Earlier hosts bound the rows of a dropped table to nothing.
             let is_unbound = entry.digest.is_empty() && step.creates(table);
-            if row_identities[row].digest.is(&entry.digest) || is_unbound {
+            if row_identities[row].digest == entry.digest || is_unbound {
                 used += 1;
                 rows[row].saved = decode(&entry.bytes, (table, held))?;
             } else if residue.edited {
@@ -443,7 +418,7 @@ pub(super) fn restore_filled(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
-    unit_digests: &[RowDigest],
+    unit_digests: &[Vec<u8>],
     residue: &Residue,
     stale: &mut u64,
 ) -> Result<(), StepError> {
@@ -453,10 +428,7 @@ pub(super) fn restore_filled(
     let mut rows = Vec::new();
     for (unit, digest) in unit_digests.iter().enumerate() {
         let entries = residue.of(step.version(), table, unit);
-        if entries
-            .first()
-            .is_some_and(|entry| digest.is(&entry.digest))
-        {
+        if entries.first().is_some_and(|entry| *digest == entry.digest) {
             let of_rows = entries.iter().filter(|entry| !entry.row_key.is_empty());
             for entry in of_rows {
                 rows.push(RestoredRow::saved(decode(&entry.bytes, (table, held))?));

@@ -2,9 +2,9 @@
 //! batch is halved.
 
 mod any_manifest;
-mod earlier_digests;
 mod hostile;
 mod moved_columns;
+mod saved_digests;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

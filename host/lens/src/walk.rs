@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::bisect::RowFunctionCall;
 use super::budget::OverBudget;
 use super::column::Content;
-use super::digests::{RowDigest, unit_digests, unit_row_digests, unit_row_digests_for};
+use super::digests::{unit_digests, unit_row_digests};
 use super::error::{ChangeError, LOSES_SAVED, LensError, SAVES_ANEW, StepError};
 use super::frame::{ChangePlace, Frame};
 use super::owners::Bound;
@@ -53,7 +53,7 @@ impl Step {
             frame.note_all(self.place);
         }
         let given_back = |table: &str| places.contains(table);
-        let unit_digests = self.saved_unit_digests(frame, residue, &places)?;
+        let unit_digests = self.saved_unit_digests(frame, &places)?;
         let mut bound = Bound::to_owners(self, frame, given_back);
         bound.identify(self, frame, Direction::Up)?;
         let keys = if scope.calls {
@@ -73,7 +73,7 @@ impl Step {
         } else {
             Vec::new()
         };
-        let mut row_identities = self.row_identities(frame, residue, &places)?;
+        let mut row_identities = self.row_identities(frame, &places)?;
         self.join_taken_back(frame);
         bound.join_dropped(frame);
         self.change_layout(frame, scope, &mut applied.residue)?;
@@ -113,35 +113,26 @@ impl Step {
     fn saved_unit_digests(
         &self,
         frame: &Frame<'_>,
-        saved: &Residue,
         given_back: &BTreeSet<String>,
-    ) -> Result<Vec<RowDigest>, OverBudget> {
-        let tables = self.target.tables.keys();
-        let filled: Vec<_> = tables
-            .filter(|table| given_back.contains(*table) && self.fills(table))
-            .collect();
-        if filled.is_empty() {
+    ) -> Result<Vec<Vec<u8>>, OverBudget> {
+        let mut tables = self.target.tables.keys();
+        if !tables.any(|table| given_back.contains(table) && self.fills(table)) {
             return Ok(Vec::new());
         }
-        let saved = filled
-            .iter()
-            .flat_map(|table| saved.digests(self.version(), table));
-        unit_row_digests_for(frame, &self.taken, saved)
+        unit_row_digests(frame, &self.taken)
     }
 
     /// By table that is given back and has rows before the step, the identities of its rows.
     fn row_identities(
         &self,
         frame: &Frame<'_>,
-        saved: &Residue,
         given_back: &BTreeSet<String>,
     ) -> Result<BTreeMap<String, Vec<RowIdentity>>, OverBudget> {
         let mut identities = BTreeMap::new();
         let tables = self.target.tables.keys();
         for table in tables.filter(|table| given_back.contains(*table)) {
             if let Some(name) = name_before(&self.changes, table).filter(|name| frame.has(name)) {
-                let saved = saved.digests(self.version(), table);
-                identities.insert(table.clone(), residue::row_identities(frame, &name, saved)?);
+                identities.insert(table.clone(), residue::row_identities(frame, &name)?);
             }
         }
         Ok(identities)
