@@ -37,17 +37,13 @@ impl Transform for NativeStep {
 
     fn apply(
         &self,
-        direction: Direction,
+        _: Direction,
         _: &RunArguments,
         batch: &Batch,
     ) -> Result<Outcome, TransformError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         (self.function)(batch).map_err(|reason| TransformError {
             is_slow: reason == SLOW,
-            module: self.manifest.name.clone(),
-            version: self.manifest.version,
-            digest: self.digest().to_owned(),
-            direction,
             reason,
         })
     }

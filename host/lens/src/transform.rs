@@ -38,12 +38,8 @@ pub struct RunArguments {
 
 /// A call without an outcome. The caller halves the batch until one unit is left.
 #[derive(Debug, thiserror::Error)]
-#[error("{direction} of migration {version} ({module}, sha256 {digest}) failed: {reason}")]
+#[error("{reason}")]
 pub struct TransformError {
-    pub module: String,
-    pub version: u64,
-    pub digest: String,
-    pub direction: Direction,
     /// The fault, with the remedy.
     pub reason: String,
     /// Whether it took half of the time that a call may take, or more: few of such calls are made

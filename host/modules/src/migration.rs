@@ -134,10 +134,6 @@ impl Transform for MigrationModule {
         answer
             .and_then(|answer| answer.map_err(|reason| CallError::Fault { reason }))
             .map_err(|error| TransformError {
-                module: self.file.to_string(),
-                version: self.manifest.version,
-                digest: self.digest.clone(),
-                direction,
                 is_slow: matches!(error, CallError::Overrun { .. })
                     || clock.now() - began > self.instances.call_time() / 2,
                 reason: error.to_string(),

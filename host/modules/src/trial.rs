@@ -2,12 +2,13 @@
 //! the same rows, in a fresh and in a reused instance. Owns the rows; the author's tests check that
 //! results are right.
 
+use bbs_lens::FailedStep;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, TableData};
 use bbs_lens::layout::history::{LayoutHistory, directed_changes, name_before};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::schema::{Column, ColumnType, Layout, Sealing};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
-use bbs_lens::transform::{RunArguments, Transform, TransformError};
+use bbs_lens::transform::{RunArguments, Transform};
 use serde::Serialize;
 
 use super::migration::MigrationModule;
@@ -82,7 +83,7 @@ fn same_answers(
     let apply = || {
         module
             .apply(direction, &run, batch)
-            .map_err(|error: TransformError| error.to_string())
+            .map_err(|error| format!("{} failed: {error}", FailedStep::of(module, direction)))
     };
     module.refresh();
     let first = apply()?;

@@ -350,10 +350,6 @@ impl Transform for NativeMigration {
         match checked {
             Ok(()) => Ok(outcome),
             Err(flaw) => Err(TransformError {
-                module: name.clone(),
-                version: self.manifest.version,
-                digest: self.digest().to_owned(),
-                direction,
                 reason: format!("a host refuses the result of {direction}: {flaw}"),
                 is_slow: false,
             }),

@@ -313,20 +313,9 @@ impl Transform for Declared {
         "d1935"
     }
 
-    fn apply(
-        &self,
-        direction: Direction,
-        _: &RunArguments,
-        _: &Batch,
-    ) -> Result<Outcome, TransformError> {
-        let (module, version) = (self.0.name.clone(), self.0.version);
-        let reason = "no row function".to_owned();
+    fn apply(&self, _: Direction, _: &RunArguments, _: &Batch) -> Result<Outcome, TransformError> {
         Err(TransformError {
-            module,
-            version,
-            digest: String::new(),
-            direction,
-            reason,
+            reason: "no row function".to_owned(),
             is_slow: false,
         })
     }

@@ -36,10 +36,6 @@ impl Transform for NativeMigration {
     ) -> Result<Outcome, TransformError> {
         (self.function)(direction, run, batch).map_err(|reason| TransformError {
             is_slow: reason.contains(SLOW),
-            module: self.manifest.name.clone(),
-            version: self.manifest.version,
-            digest: self.digest.clone(),
-            direction,
             reason,
         })
     }
