@@ -45,7 +45,6 @@ use bbs_database::Address;
 
 use bbs_modules::signatures::{TrustedKeyError, TrustedKeys, is_catalog_name};
 use database::{ConfiguredAddress, DatabaseKeys};
-use folders::DataFolder;
 use keys::{Folders, Keys};
 use lock::{LOCKET_FILES, UUID};
 use names::WITHOUT_MEANING;
@@ -65,9 +64,6 @@ pub struct Config {
     pub is_bosh_job: bool,
     /// The Unix socket through which `bbs migrate pause` and similar commands reach a running host.
     pub admin_socket: PathBuf,
-    /// The default place of the admin socket until it was one host's own: a host of that time may
-    /// still run.
-    pub earlier_admin_socket: Option<PathBuf>,
     pub database: Address,
     pub lock: Lock,
     pub clients: ClientsConfig,
@@ -327,11 +323,6 @@ impl Config {
         unknown.chain(beside).chain(raised).collect()
     }
 
-    /// The sockets at which a host with this configuration may answer, that of this release first.
-    pub fn admin_sockets(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&*self.admin_socket).chain(self.earlier_admin_socket.as_deref())
-    }
-
     /// The folders of modules that exist now: the host's own, and those of add-ons.
     ///
     /// # Errors
@@ -346,7 +337,6 @@ impl Config {
             listeners: Listeners::default(),
             is_bosh_job: false,
             admin_socket: data_dir.join(ADMIN_SOCKET),
-            earlier_admin_socket: None,
             database,
             lock: Lock::default(),
             clients: ClientsConfig::default(),
@@ -485,16 +475,9 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
 /// The configuration of a file without any other keys, with the folders that `keys` name or else
 /// the default ones of the file at `path` in the folder `base`.
 fn default_config(database: Address, keys: &mut Keys, path: &Path, base: &Path) -> Config {
-    let DataFolder {
-        path: data_dir,
-        earlier,
-    } = match keys.path("data_dir") {
-        Some(path) => DataFolder {
-            path,
-            earlier: None,
-        },
-        None => folders::data(path, base, &database),
-    };
+    let data_dir = keys
+        .path("data_dir")
+        .unwrap_or_else(|| folders::data(path, base, &database));
     let modules_dir = keys
         .path("modules_dir")
         .map_or_else(folders::modules, Ok)
@@ -503,9 +486,8 @@ fn default_config(database: Address, keys: &mut Keys, path: &Path, base: &Path) 
             PathBuf::new()
         });
     let mut default = Config::smallest(database, modules_dir, &data_dir);
-    match keys.path("admin_socket") {
-        Some(socket) => default.admin_socket = socket,
-        None => default.earlier_admin_socket = earlier.map(|folder| folder.join(ADMIN_SOCKET)),
+    if let Some(socket) = keys.path("admin_socket") {
+        default.admin_socket = socket;
     }
     default
 }

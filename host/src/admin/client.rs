@@ -113,28 +113,6 @@ impl AdminClient {
         })
     }
 
-    /// [`send`](Self::send) at the first of the sockets at which a host answers.
-    ///
-    /// # Errors
-    /// As `send`; that of the first socket if no host answers at any.
-    pub async fn send_to_any(
-        paths: impl IntoIterator<Item = &Path>,
-        command: Command,
-    ) -> Result<Self, AdminClientError> {
-        let mut absent = None;
-        for path in paths {
-            match Self::send(path, command).await {
-                Err(
-                    error @ (AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }),
-                ) => {
-                    absent.get_or_insert(error);
-                }
-                asked => return asked,
-            }
-        }
-        Err(absent.expect("there is at least one socket"))
-    }
-
     /// Returns the next report, or `None` when the host has closed the connection.
     ///
     /// # Errors

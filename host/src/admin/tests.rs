@@ -190,25 +190,6 @@ async fn endpoint_without_a_socket_opens_it_once_its_path_is_free() {
 }
 
 #[tokio::test]
-async fn commands_reach_the_first_socket_at_which_a_host_answers() {
-    let running = Running::new().await;
-    let absent = running.path.with_file_name("absent.sock");
-    let send = async |paths: [&Path; 2]| {
-        AdminClient::send_to_any(paths, Command::Status)
-            .await
-            .map(drop)
-    };
-    send([&absent, &running.path]).await.unwrap();
-    let error = send([&absent, &absent.with_extension("other")])
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&error, AdminClientError::NotRunning { path } if *path == absent),
-        "{error}"
-    );
-}
-
-#[tokio::test]
 async fn socket_that_cannot_be_created_is_a_bind_error() {
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("file"), "").unwrap();

@@ -36,7 +36,7 @@ impl DrainCommand {
         let Steered { config, json } = self.host;
         // The file may have a fault since the host has read it.
         let examined = ExaminedConfig::read(&config)?;
-        let sent = AdminClient::send_to_any(examined.config.admin_sockets(), Command::Drain).await;
+        let sent = AdminClient::send(&examined.config.admin_socket, Command::Drain).await;
         let mut host = match sent {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
                 return without_host(examined, json).await;

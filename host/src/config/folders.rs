@@ -43,37 +43,20 @@ fn module_folders(executable: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The folder for the admin socket and, where no other can be had, compiled modules.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct DataFolder {
-    pub(super) path: PathBuf,
-    /// The default until each host had a folder of its own. A host of that time may still be there.
-    pub(super) earlier: Option<PathBuf>,
-}
-
-/// The data folder of a host that names none: BOSH's writable folder of the job, or one that no
-/// other host has, derived from the file of the database, or from the configuration file if the
-/// database is a server's. It depends on paths alone and not on the environment, so that every
-/// command with the same file finds the same socket.
-pub(super) fn data(file: &Path, base: &Path, database: &Address) -> DataFolder {
+/// The folder for the admin socket and, where no other can be had, compiled modules, if the
+/// configuration names none: BOSH's writable folder of the job, or one that no other host has,
+/// derived from the file of the database, or from the configuration file if the database is a
+/// server's. It depends on paths alone and not on the environment, so that every command with the
+/// same file finds the same socket.
+pub(super) fn data(file: &Path, base: &Path, database: &Address) -> PathBuf {
     if let Address::Sqlite(database) = database {
         let mut path = database.clone().into_os_string();
         path.push(".data");
-        return DataFolder {
-            path: path.into(),
-            earlier: database.parent().map(Path::to_owned),
-        };
+        return path.into();
     }
-    if let Some(path) = bosh(base).filter(|folder| folder.is_dir()) {
-        return DataFolder {
-            path,
-            earlier: None,
-        };
-    }
-    DataFolder {
-        path: Path::new(SHARED).join(own_name(file)),
-        earlier: Some(base.to_owned()),
-    }
+    bosh(base)
+        .filter(|folder| folder.is_dir())
+        .unwrap_or_else(|| Path::new(SHARED).join(own_name(file)))
 }
 
 /// A name that depends on the path of the file, with symbolic links resolved. Short, since the path

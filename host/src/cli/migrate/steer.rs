@@ -111,7 +111,7 @@ async fn send(
     describe: impl FnOnce(&Report) -> String,
 ) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let report = AdminClient::send_to_any(config.admin_sockets(), command)
+    let report = AdminClient::send(&config.admin_socket, command)
         .await?
         .answer()
         .await?;
@@ -126,7 +126,7 @@ async fn send(
 /// The report of the host that runs with this configuration, if there is one.
 pub(in crate::cli) async fn running_host(config: &Config) -> Option<Report> {
     // Usually no host runs, which is no error.
-    let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Status)
+    let mut host = AdminClient::send(&config.admin_socket, Command::Status)
         .await
         .ok()?;
     host.answer().await.ok()
@@ -135,7 +135,7 @@ pub(in crate::cli) async fn running_host(config: &Config) -> Option<Report> {
 /// Shows the progress until the host serves and its migration is complete.
 pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     let config = Config::read(&steered.config)?;
-    let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Watch).await?;
+    let mut host = AdminClient::send(&config.admin_socket, Command::Watch).await?;
     let Some(last) = follow(&mut host, steered.json, WithoutReader::End).await? else {
         return Ok(());
     };

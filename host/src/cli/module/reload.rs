@@ -32,7 +32,7 @@ pub(super) struct ReloadCommand {
 impl ReloadCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let config = Config::read(&self.config)?;
-        let mut host = AdminClient::send_to_any(config.admin_sockets(), Command::Reload).await?;
+        let mut host = AdminClient::send(&config.admin_socket, Command::Reload).await?;
         output::note("Loading the modules; a host that does not serve yet does so later.");
         let report = host.reloaded().await?;
         if self.json {
@@ -41,8 +41,7 @@ impl ReloadCommand {
         }
         output::text(self.text(&report))?;
         if report.migrates_to.is_some() {
-            let mut host =
-                AdminClient::send_to_any(config.admin_sockets(), Command::Status).await?;
+            let mut host = AdminClient::send(&config.admin_socket, Command::Status).await?;
             if host.answer().await?.throttle.paused {
                 output::line(
                     "It waits: an operator has paused this host. Continue with `bbs migrate resume`.",
