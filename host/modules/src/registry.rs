@@ -1,6 +1,6 @@
-//! A folder of modules in an OCI registry. Owns the requests to the registry and their errors; the
-//! artifact is that of a bundle. Only `bbs module push` and `bbs module pull` use it: a host reads
-//! its modules from its disk alone.
+//! A folder of modules in an OCI registry. Owns the order of the requests to the registry and their
+//! errors; the artifact is that of a bundle. Only `bbs module push` and `bbs module pull` use it: a
+//! host reads its modules from its disk alone.
 
 mod client;
 
@@ -9,11 +9,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-use oci_client::client::{ClientConfig, ClientProtocol};
-use oci_client::errors::{OciDistributionError, OciErrorCode};
+use oci_client::Reference;
 use oci_client::manifest::OCI_IMAGE_MEDIA_TYPE;
-use oci_client::{Client, Reference, RegistryOperation};
-use reqwest::header::HeaderValue;
 
 pub use oci_client::secrets::RegistryAuth;
 
@@ -161,8 +158,7 @@ pub async fn push(
         });
     }
     let artifact = OciArtifact::of_folder(folder, sandbox)?;
-    let failed = |error| failure(reference, error);
-    let client = connection.open(reference).await?;
+    let client = RegistryClient::log_in(reference, connection, Scope::PushAndPull).await?;
     let blobs: Vec<_> = artifact.blobs().collect();
     progress.enter(
         "push",
@@ -170,23 +166,12 @@ pub async fn push(
         Some(Counted::Files.total(blobs.len() as u64)),
     );
     for (digest, content) in blobs {
-        if !client
-            .blob_exists(&reference.0, &digest)
-            .await
-            .map_err(failed)?
-        {
-            client
-                .push_blob(&reference.0, content.to_vec(), &digest)
-                .await
-                .map_err(failed)?;
-        }
+        client.push_blob(&digest, content.to_vec()).await?;
         progress.advance(1);
     }
-    let media_type = HeaderValue::from_static(OCI_IMAGE_MEDIA_TYPE);
     client
-        .push_manifest_raw(&reference.0, artifact.manifest().to_vec(), media_type)
-        .await
-        .map_err(failed)?;
+        .push_manifest(OCI_IMAGE_MEDIA_TYPE, artifact.manifest().to_vec())
+        .await?;
     Ok(artifact)
 }
 
@@ -255,77 +240,4 @@ pub async fn pull(
     let artifact = OciArtifact::new(manifest, contents).map_err(unusable)?;
     artifact.write_into(&folder)?;
     Ok(artifact)
-}
-
-impl RegistryConnection {
-    /// A client for a push, logged in.
-    async fn open(&self, reference: &ArtifactReference) -> Result<Client, RegistryError> {
-        let config = ClientConfig {
-            protocol: if self.insecure_http {
-                ClientProtocol::Http
-            } else {
-                ClientProtocol::Https
-            },
-            // One request for each file: every registry supports it, and no file is large.
-            use_monolithic_push: true,
-            connect_timeout: Some(CONNECT_TIMEOUT),
-            read_timeout: Some(READ_TIMEOUT),
-            user_agent: self.user_agent,
-            ..ClientConfig::default()
-        };
-        let failed = |error| failure(reference, error);
-        let logged_in = RegistryClient::log_in(reference, self, Scope::PushAndPull).await?;
-        let client = Client::try_from(config).map_err(failed)?;
-        // With a token, the library makes no request for one, whose answer it would read without a
-        // limit.
-        client
-            .auth(&reference.0, logged_in.auth(), RegistryOperation::Push)
-            .await
-            .map_err(failed)?;
-        Ok(client)
-    }
-}
-
-fn failure(reference: &ArtifactReference, error: OciDistributionError) -> RegistryError {
-    let registry = reference.0.registry().to_owned();
-    let repository = reference.0.repository().to_owned();
-    let reason = match &error {
-        OciDistributionError::RequestError(error) => ModuleText::of_error(error),
-        // The text of the others has that of their sources.
-        error => ModuleText::reason(&error.to_string()),
-    };
-    let reference = reference.clone();
-    match status(&error) {
-        Some(401 | 403) => RegistryError::Denied {
-            registry,
-            repository,
-            reason,
-        },
-        Some(404) => RegistryError::NotFound { reference, reason },
-        None if matches!(error, OciDistributionError::RequestError(_)) => {
-            RegistryError::Unreachable { registry, reason }
-        }
-        _ => RegistryError::Failed { reference, reason },
-    }
-}
-
-/// The status of the registry's answer, as far as the error has it.
-fn status(error: &OciDistributionError) -> Option<u16> {
-    match error {
-        OciDistributionError::UnauthorizedError { .. }
-        | OciDistributionError::AuthenticationFailure(_) => Some(401),
-        OciDistributionError::ServerError { code, .. } => Some(*code),
-        OciDistributionError::RequestError(error) => error.status().map(|status| status.as_u16()),
-        OciDistributionError::RegistryError { envelope, .. } => {
-            envelope.errors.first().map(|error| match error.code {
-                OciErrorCode::Unauthorized | OciErrorCode::Denied => 401,
-                OciErrorCode::ManifestUnknown
-                | OciErrorCode::NameUnknown
-                | OciErrorCode::NotFound => 404,
-                OciErrorCode::BlobUnknown | OciErrorCode::ManifestBlobUnknown => 404,
-                _ => 400,
-            })
-        }
-        _ => None,
-    }
 }

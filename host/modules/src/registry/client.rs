@@ -1,10 +1,10 @@
-//! The answers of a registry that a pull reads, each up to a limit: a registry is another machine,
-//! which may send without end. Owns the login, which is that of Docker's registries: the registry
-//! names a service that gives out a token.
+//! The requests to a registry. Reads each answer up to a limit: a registry is another machine, which
+//! may send without end. Owns the login, which is that of Docker's registries: the registry names a
+//! service that gives out a token.
 
 use http_auth::ChallengeParser;
-use reqwest::header::{ACCEPT, WWW_AUTHENTICATE};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
 use serde::Deserialize;
 
 use super::{
@@ -109,27 +109,18 @@ impl<'a> RegistryClient<'a> {
         query.extend(service.map(|service| ("service", service)));
         let request = authenticated(self.http.get(realm).query(&query), &self.auth);
         let answer = self.sent(request).await?;
-        let failed = |reason: String| RegistryError::Failed {
-            reference: self.reference.clone(),
-            reason: ModuleText::reason(&reason),
-        };
         if !answer.status().is_success() {
             // The service may answer a wrong password with any status.
             return Err(self.denied(error_text(answer).await));
         }
         let bytes = self.whole(answer, "a token", TOKEN_BYTES).await?;
         let answer: TokenAnswer = serde_json::from_slice(&bytes)
-            .map_err(|error| failed(format!("its token is not readable: {error}")))?;
+            .map_err(|error| self.failed(&format!("its token is not readable: {error}")))?;
         let token = answer
             .token
             .or(answer.access_token)
-            .ok_or_else(|| failed("its answer has no token".to_owned()))?;
+            .ok_or_else(|| self.failed("its answer has no token"))?;
         Ok(RegistryAuth::Bearer(token))
-    }
-
-    /// The token or the account that requests to the registry carry.
-    pub(super) fn auth(&self) -> &RegistryAuth {
-        &self.auth
     }
 
     /// The manifest that the reference names, at most `limit` bytes, as the registry sends it.
@@ -141,13 +132,9 @@ impl<'a> RegistryClient<'a> {
         media_type: &str,
         limit: u64,
     ) -> Result<Vec<u8>, RegistryError> {
-        let named = self
-            .reference
-            .0
-            .digest()
-            .or(self.reference.0.tag())
-            .unwrap_or_default();
-        let request = self.get("manifests", named).header(ACCEPT, media_type);
+        let request = self
+            .request(Method::GET, "manifests", self.named())
+            .header(ACCEPT, media_type);
         let answer = self.succeeded(request).await?;
         self.whole(answer, "a manifest", limit).await
     }
@@ -162,17 +149,66 @@ impl<'a> RegistryClient<'a> {
         digest: &str,
         limit: u64,
     ) -> Result<Result<Vec<u8>, AnswerError>, RegistryError> {
-        Ok(read(self.succeeded(self.get("blobs", digest)).await?, limit).await)
+        let request = self.request(Method::GET, "blobs", digest);
+        Ok(read(self.succeeded(request).await?, limit).await)
     }
 
-    fn get(&self, kind: &str, name: &str) -> RequestBuilder {
+    /// Uploads a content, unless the registry has it.
+    ///
+    /// # Errors
+    /// The registry denies access or fails.
+    pub(super) async fn push_blob(
+        &self,
+        digest: &str,
+        content: Vec<u8>,
+    ) -> Result<(), RegistryError> {
+        let request = self.request(Method::HEAD, "blobs", digest);
+        match self.succeeded(request).await {
+            Err(RegistryError::NotFound { .. }) => {}
+            known => return known.map(drop),
+        }
+        let request = self.request(Method::POST, "blobs", "uploads/");
+        // Some registries require the length of any body.
+        let begun = self.succeeded(request.header(CONTENT_LENGTH, 0)).await?;
+        let location = begun.headers().get(LOCATION);
+        let mut location = location
+            .and_then(|location| begun.url().join(location.to_str().ok()?).ok())
+            .ok_or_else(|| self.failed("it names no place for an upload"))?;
+        location.query_pairs_mut().append_pair("digest", digest);
+        // One request for each file: every registry supports it, and no file is large.
+        let request = authenticated(self.http.put(location), &self.auth)
+            .header(CONTENT_TYPE, "application/octet-stream")
+            .body(content);
+        self.succeeded(request).await.map(drop)
+    }
+
+    /// Uploads the manifest that the reference is to name. Its contents are there already.
+    ///
+    /// # Errors
+    /// The registry denies access or fails.
+    pub(super) async fn push_manifest(
+        &self,
+        media_type: &str,
+        manifest: Vec<u8>,
+    ) -> Result<(), RegistryError> {
+        let request = self
+            .request(Method::PUT, "manifests", self.named())
+            .header(CONTENT_TYPE, media_type)
+            .body(manifest);
+        self.succeeded(request).await.map(drop)
+    }
+
+    /// The digest or the tag of the reference.
+    fn named(&self) -> &str {
+        let reference = &self.reference.0;
+        reference.digest().or(reference.tag()).unwrap_or_default()
+    }
+
+    fn request(&self, method: Method, kind: &str, name: &str) -> RequestBuilder {
         let registry = self.reference.0.resolve_registry();
         let repository = self.reference.0.repository();
-        let request = self.http.get(format!(
-            "{}://{registry}/v2/{repository}/{kind}/{name}",
-            self.scheme
-        ));
-        authenticated(request, &self.auth)
+        let url = format!("{}://{registry}/v2/{repository}/{kind}/{name}", self.scheme);
+        authenticated(self.http.request(method, url), &self.auth)
     }
 
     async fn sent(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
@@ -196,6 +232,13 @@ impl<'a> RegistryClient<'a> {
             StatusCode::NOT_FOUND => RegistryError::NotFound { reference, reason },
             _ => RegistryError::Failed { reference, reason },
         })
+    }
+
+    fn failed(&self, reason: &str) -> RegistryError {
+        RegistryError::Failed {
+            reference: self.reference.clone(),
+            reason: ModuleText::reason(reason),
+        }
     }
 
     fn denied(&self, reason: String) -> RegistryError {
