@@ -171,6 +171,7 @@ impl ColumnBuilder {
     ///
     /// # Panics
     /// If the value has another encoding than the column, or the text of the column exceeds 4 GiB.
+    #[inline]
     pub fn push(&mut self, value: Value<'_>) {
         push_bit(&mut self.data.validity, self.rows, value != Value::Null);
         self.nulls |= value == Value::Null;
@@ -230,6 +231,7 @@ impl ColumnData {
     ///
     /// # Panics
     /// If the column has no such row.
+    #[inline]
     pub fn get(&self, encoding: Encoding, row: usize) -> Value<'_> {
         if !self.validity.is_empty() && !bit(&self.validity, row) {
             return Value::Null;

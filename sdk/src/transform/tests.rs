@@ -1,14 +1,14 @@
 //! The row engine: written values, refusals and their reasons.
 
 use super::*;
-use crate::columns::{Builder, ColumnData, ColumnValue, Encoding, NEW_ROW, TableData};
+use crate::columns::{ColumnBuilder, ColumnData, ColumnValue, Encoding, NEW_ROW, TableData};
 use crate::schema::Column;
 use crate::{Unit, Write};
 
 /// Without any value except NULL it has the form of text.
 fn column(values: &[ColumnValue<'_>]) -> ColumnData {
     let encoding = values.iter().find_map(|value| value.encoding());
-    let mut builder = Builder::new(encoding.unwrap_or(Encoding::Text), 0);
+    let mut builder = ColumnBuilder::new(encoding.unwrap_or(Encoding::Text));
     values.iter().for_each(|&value| builder.push(value));
     builder.finish()
 }

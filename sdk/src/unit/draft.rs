@@ -1,7 +1,7 @@
 //! The writes to one table during a batch: one draft per table, from which columns are built at the
 //! end. Owns the written values and their completeness; contains no column names.
 
-use crate::columns::{Builder, ColumnData, ColumnValue, Encoding, NEW_ROW, View, filler};
+use crate::columns::{ColumnBuilder, ColumnData, ColumnValue, Encoding, NEW_ROW, View, filler};
 use crate::manifest::Access;
 use crate::refused::Refused;
 
@@ -195,7 +195,7 @@ impl Draft {
         let kind = self.kinds[at]
             .or(through.map(|view| view.encoding))
             .unwrap_or(Encoding::Text);
-        let mut builder = Builder::new(kind, self.slots.len());
+        let mut builder = ColumnBuilder::new(kind);
         for (slot, pending) in self
             .slots
             .iter()
