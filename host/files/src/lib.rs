@@ -123,13 +123,9 @@ pub fn private() -> OpenOptions {
     options
 }
 
-/// The user that the host runs as: the owner of its process entry, since the standard library has
-/// no other way.
-///
-/// # Errors
-/// `/proc` is not mounted.
-pub fn own_user() -> io::Result<u32> {
-    Ok(std::fs::metadata("/proc/self")?.uid())
+/// The user that the host runs as.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
 }
 
 /// Creates a folder and those above it, all private. A folder that exists stays as it is: it may be
@@ -154,7 +150,7 @@ pub fn create_private_folder(path: &Path) -> io::Result<()> {
             continue;
         }
         let owner = std::fs::symlink_metadata(folder)?.uid();
-        if owner != ROOT && owner != own_user()? {
+        if owner != ROOT && owner != own_user() {
             let reason = format!(
                 "{} belongs to user {owner}, not to this one",
                 folder.display()
@@ -288,7 +284,7 @@ mod tests {
 
     #[test]
     fn folder_of_another_user_among_those_of_all_users_is_refused() {
-        if own_user().unwrap() != ROOT {
+        if own_user() != ROOT {
             return; // Only root can give a folder away.
         }
         let shared = tempfile::tempdir().unwrap();

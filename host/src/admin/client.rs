@@ -96,7 +96,7 @@ impl AdminClient {
             .parent()
             .and_then(|folder| folder.metadata().ok())
             .map(|folder| folder.uid());
-        if !is_trusted(uid, rustix::process::geteuid().as_raw(), folder) {
+        if !is_trusted(uid, bbs_files::own_user(), folder) {
             return Err(AdminClientError::NotOurs {
                 path: path.to_owned(),
                 uid,

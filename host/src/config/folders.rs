@@ -120,9 +120,8 @@ fn shared_cache(variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> 
 /// Whether a folder exists and belongs to the user of this process: with `sudo`, `HOME` may be
 /// another user's, who could then not write to what root created there.
 fn is_own(folder: &Path) -> bool {
-    let owner = std::fs::metadata(folder).map(|found| found.uid());
-    folder.is_dir()
-        && matches!((owner, bbs_files::own_user()), (Ok(one), Ok(other)) if one == other)
+    std::fs::metadata(folder)
+        .is_ok_and(|found| found.is_dir() && found.uid() == bbs_files::own_user())
 }
 
 /// A pattern of folders that cannot be used.
