@@ -43,7 +43,7 @@ impl RowFunctionCall<'_> {
                 self.budget.spend(outcome.bytes())?.keep();
                 return Ok(outcome);
             }
-            Ok(outcome) => return Err(self.refused(&batch, outcome.refused, first).into()),
+            Ok(outcome) => return Err(self.refused(outcome.refused, first).into()),
             Err(failed) => failed,
         };
         if failed.is_slow && !self.budget.allows_slow_call() {
@@ -53,7 +53,7 @@ impl RowFunctionCall<'_> {
             }));
         }
         if units == 1 {
-            return Err(vec![self.at_fault(batch, first, failed.reason)].into());
+            return Err(vec![self.at_fault(first, failed.reason)].into());
         }
         let middle = units / 2;
         let _halves = self.budget.spend(batch.bytes())?;
@@ -95,21 +95,19 @@ impl RowFunctionCall<'_> {
     }
 
     /// The units that the module refused by name.
-    fn refused(&self, batch: &Batch, mut refusals: Vec<Refusal>, first: usize) -> Vec<LensError> {
+    fn refused(&self, mut refusals: Vec<Refusal>, first: usize) -> Vec<LensError> {
         refusals.sort_by_key(|refusal| refusal.unit);
-        let refused = refusals.into_iter().map(|Refusal { unit, reason }| {
-            let at = unit as usize;
-            self.at_fault(self.slice(batch, at..at + 1), first + at, reason)
-        });
+        let refused = refusals
+            .into_iter()
+            .map(|Refusal { unit, reason }| self.at_fault(first + unit as usize, reason));
         refused.collect()
     }
 
-    fn at_fault(&self, batch: Batch, unit: usize, reason: String) -> LensError {
+    fn at_fault(&self, unit: usize, reason: String) -> LensError {
         LensError::Unit {
             unit,
             step: self.step(),
             reason,
-            batch: Box::new(batch),
         }
     }
 

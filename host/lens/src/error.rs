@@ -4,7 +4,6 @@ use std::fmt;
 
 use super::budget::{MOST_SLOW_CALLS, OverBudget};
 use super::transform::Transform;
-use crate::layout::columns::Batch;
 use crate::layout::manifest::{DataVersion, Direction};
 
 /// Why a way cannot come up again through a migration.
@@ -73,8 +72,6 @@ pub enum LensError {
         unit: usize,
         step: FailedStep,
         reason: String,
-        /// The module's input for this unit, for a replay.
-        batch: Box<Batch>,
     },
     #[error(
         "{direction} of migration {version} moves columns from {from} to {to}, but a row has no counterpart there; \
