@@ -1,5 +1,7 @@
 //! The fence between a master and its successor, on real database servers.
 
+mod earlier_releases;
+
 use std::time::Duration;
 
 use bbs::testing::database::sql;
