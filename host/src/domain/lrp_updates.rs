@@ -97,9 +97,10 @@ async fn plain_slots(
 /// Starts a task that brings the instances of a desired LRP to its current definition.
 pub(super) fn spawn(service: Service, process_guid: Text) {
     tokio::spawn(async move {
+        let step = |process_guid| step(service.clone(), process_guid);
         while service
             .update_hints()
-            .continues(&process_guid, run_step(&service, &process_guid).await)
+            .continues(&process_guid, run_step(&process_guid, &step).await)
         {}
         service.update_hints().give_places(&service);
     });
@@ -122,10 +123,13 @@ pub(super) async fn find_all(service: &Service) -> Result<(), DomainError> {
     Ok(())
 }
 
-/// Runs one step. A failure is only logged: convergence repeats the step.
-async fn run_step(service: &Service, process_guid: &Text) -> StepEnd {
+/// Runs one step of a desired LRP. A failure is only logged: convergence repeats the step.
+async fn run_step<F>(process_guid: &Text, step: impl FnOnce(Text) -> F) -> StepEnd
+where
+    F: Future<Output = Result<bool, DomainError>> + Send + 'static,
+{
     // In a task of its own: after a panic here, the work would count as running for good.
-    let step = tokio::spawn(step(service.clone(), process_guid.clone()));
+    let step = tokio::spawn(step(process_guid.clone()));
     let reason = match step.await {
         Ok(Ok(is_done)) if is_done => return StepEnd::Done,
         Ok(Ok(_)) => return StepEnd::Waits,
@@ -146,4 +150,26 @@ async fn step(service: Service, process_guid: Text) -> Result<bool, DomainError>
         .recover(|| find_all(&service))
         .await?;
     advance::advance(&service, &process_guid).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn test_step(process_guid: Text) -> Result<bool, DomainError> {
+        assert_ne!(process_guid, b"panics");
+        Ok(process_guid == b"done")
+    }
+
+    #[tokio::test]
+    async fn step_that_panics_has_failed_and_others_are_run() {
+        for (process_guid, end) in [
+            ("panics", StepEnd::Failed),
+            ("done", StepEnd::Done),
+            ("waits", StepEnd::Waits),
+        ] {
+            let process_guid = Text::from(process_guid);
+            assert_eq!(run_step(&process_guid, test_step).await, end);
+        }
+    }
 }

@@ -127,6 +127,28 @@ impl Stops {
         taken
     }
 
+    /// Passes the queue of a cell to `stop`, as the cell's task, until it is empty.
+    async fn work_through<F>(&self, cell_id: &[u8], stop: impl Fn(Vec<StopRequest>) -> F)
+    where
+        F: Future<Output = Result<(), String>> + Send + 'static,
+    {
+        loop {
+            let containers = self.take_requests(cell_id);
+            let [first, ..] = &containers[..] else { return };
+            let count = containers.len() as u64;
+            let LrpKey {
+                process_guid,
+                index,
+                ..
+            } = first.key.clone();
+            // In a task of its own: after a panic here, no task would work through the queue.
+            let stopped = tokio::spawn(stop(containers)).await;
+            if let Err(reason) = stopped.unwrap_or_else(|panic| Err(panic.to_string())) {
+                self.note_failed(count, &reason, &process_guid, index);
+            }
+        }
+    }
+
     /// Waits until there are fewer than [`ALL_REQUESTS`]; the permit is held over the request. The
     /// permits are given in the order of the calls, so that each cell has its turn.
     async fn permit(&self) -> SemaphorePermit<'_> {
@@ -153,23 +175,8 @@ impl Stops {
 }
 
 async fn work(service: Service, cell_id: Text) {
-    loop {
-        let containers = service.stops().take_requests(&cell_id);
-        let [first, ..] = &containers[..] else { return };
-        let count = containers.len() as u64;
-        let LrpKey {
-            process_guid,
-            index,
-            ..
-        } = first.key.clone();
-        // In a task of its own: after a panic here, no task would work through the queue.
-        let stopping = stop_all(service.clone(), cell_id.clone(), containers);
-        let stopped = tokio::spawn(stopping).await;
-        if let Err(reason) = stopped.unwrap_or_else(|panic| Err(panic.to_string())) {
-            let stops = service.stops();
-            stops.note_failed(count, &reason, &process_guid, index);
-        }
-    }
+    let stop = |containers| stop_all(service.clone(), cell_id.clone(), containers);
+    service.stops().work_through(&cell_id, stop).await;
 }
 
 /// Has a cell stop containers.
@@ -210,6 +217,8 @@ async fn stop_all(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures_util::FutureExt;
 
     use super::*;
@@ -246,6 +255,38 @@ mod tests {
         assert!(
             matches!(stops.add(cell, container()), Queued::First(_)),
             "its task has ended"
+        );
+    }
+
+    #[tokio::test]
+    async fn task_of_a_cell_goes_on_after_a_stop_that_panics() {
+        let stops = Arc::new(Stops::default());
+        let add = |stops: &Stops, process_guid: &[u8]| {
+            let mut added = container();
+            added.key.process_guid = process_guid.to_vec();
+            stops.add(b"cell".to_vec(), added)
+        };
+        add(&stops, b"first");
+        let stopped = Arc::new(Mutex::new(Vec::new()));
+        let stop = |containers: Vec<StopRequest>| {
+            let stops = Arc::clone(&stops);
+            let stopped = Arc::clone(&stopped);
+            async move {
+                let process_guid = containers[0].key.process_guid.clone();
+                if process_guid == b"first" {
+                    add(&stops, b"second");
+                }
+                assert_eq!(process_guid, b"second");
+                stopped.lock().push(process_guid);
+                Ok(())
+            }
+        };
+        stops.work_through(b"cell", stop).await;
+        assert_eq!(stopped.lock().concat(), b"second");
+        assert_eq!(stops.queues.lock().failed, 1);
+        assert!(
+            matches!(add(&stops, b"third"), Queued::First(_)),
+            "the task has ended"
         );
     }
 
