@@ -178,7 +178,7 @@ async fn respond(
         memory,
         answers,
     } = state;
-    let arrived = Instant::now();
+    let arrived = tokio::time::Instant::now();
     let api = gate.api().await.map_err(HttpError::NotServing);
     let held = arrived.elapsed();
     let FoundMethod {

@@ -15,6 +15,7 @@ mod list_snapshots;
 mod outgoing;
 mod pages;
 mod retire;
+mod waits;
 
 use bbs_proto::models as proto;
 
