@@ -132,3 +132,40 @@ impl Gate {
         self.state.borrow().api().cloned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use futures_util::FutureExt;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn taking_over() -> Gate {
+        let progress = Progress::default();
+        progress.enter(TAKEOVER, "", None);
+        Gate::new(progress)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn takeover_that_does_not_end_is_waited_for_up_to_a_limit() {
+        let gate = taking_over();
+        let began = Instant::now();
+        let refused = gate.api().await.unwrap_err();
+        assert_eq!(refused.phase, TAKEOVER);
+        assert_eq!(began.elapsed(), LONGEST_TAKEOVER);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn host_that_ends_during_a_takeover_answers_the_requests_that_wait() {
+        let ends: [fn(&Gate); 2] = [Gate::end_streams, Gate::close];
+        for end in ends {
+            let gate = taking_over();
+            let mut waiting = pin!(gate.api());
+            assert!(waiting.as_mut().now_or_never().is_none());
+            end(&gate);
+            assert!(matches!(waiting.now_or_never(), Some(Err(_))));
+        }
+    }
+}
