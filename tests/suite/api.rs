@@ -8,6 +8,7 @@ mod concurrency;
 pub(crate) mod contention;
 mod crashes;
 mod damage;
+mod disconnects;
 mod domains;
 pub(crate) mod evacuation;
 mod framing;
