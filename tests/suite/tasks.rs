@@ -4,6 +4,7 @@ mod callbacks;
 mod calls;
 mod cells;
 mod convergence;
+mod failing_lrps;
 
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
