@@ -105,6 +105,23 @@ pub async fn until(mut condition: impl FnMut() -> bool) {
             pause().await;
         }
     };
+    in_time(waiting).await;
+}
+
+/// [`until`] for a condition whose check waits, as for an answer.
+///
+/// # Panics
+/// After 60 s without it.
+pub async fn until_async(mut condition: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !condition().await {
+            pause().await;
+        }
+    };
+    in_time(waiting).await;
+}
+
+async fn in_time(waiting: impl Future<Output = ()>) {
     tokio::time::timeout(PATIENCE, waiting)
         .await
         .expect("the condition holds within 60 s");

@@ -9,11 +9,11 @@ use futures_util::FutureExt;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use tracing_subscriber::layer::SubscriberExt;
 
-use crate::harness::block_until;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::ports::IS_CHILD;
 use crate::harness::proxy::Proxy;
+use crate::harness::{block_until, until_async};
 
 /// Makes [`address_of_a_started_server_answers`] wait until its process is killed.
 const WAITS: &str = "BBS_TEST_SERVER_WAITS";
@@ -227,13 +227,8 @@ async fn abandoned_commit_is_completed_and_nothing_is_sent_after_it() {
         // The server may answer before the commit is polled; such a commit is not abandoned.
         abandoned += i32::from(tx.commit().now_or_never().is_none());
     }
-    while texts(&database, "SELECT CAST(id AS VARCHAR(9)) FROM abandoned")
-        .await
-        .len()
-        < rows as usize
-    {
-        tokio::task::yield_now().await;
-    }
+    let stored = "SELECT CAST(id AS VARCHAR(9)) FROM abandoned";
+    until_async(async || texts(&database, stored).await.len() >= rows as usize).await;
     database.close().await;
     let log = String::from_utf8(notices.0.lock().unwrap().clone()).unwrap();
     assert!(!log.contains("sqlx::postgres::notice"), "{log}");

@@ -19,9 +19,9 @@ use bbs::testing::throttle::Throttle;
 use bbs_encryption::{Keyring, header};
 use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 
-use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
 use crate::harness::modules::chain;
+use crate::harness::{PATIENCE, until};
 
 /// Two labels that are equal under a collation that ignores case.
 const OLD: &str = "Key-2024";
@@ -395,9 +395,7 @@ async fn master_replaced_during_rotation_stops_and_its_successor_completes_it(ki
     // The first batch is written, and the throttle delays the next one.
     context.throttle.limit(Some(20));
     let halfway = async {
-        while context.progress.snapshot().done == 0 {
-            tokio::task::yield_now().await;
-        }
+        until(|| context.progress.snapshot().done > 0).await;
         let successor = Fence::raise(&case.database).await.unwrap();
         context.throttle.limit(None);
         successor

@@ -13,6 +13,7 @@ use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, on
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::ports::free_address;
+use crate::harness::until_async;
 
 /// For tests that wait until a lock is renewed or lost.
 pub(crate) const SHORT_TTL: &str = "6s";
@@ -115,9 +116,7 @@ async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_en
             .await;
         answer.is_ok_and(|answer| answer.status().is_success())
     };
-    while !healthy().await {
-        tokio::task::yield_now().await;
-    }
+    until_async(async || healthy().await).await;
     assert!(
         std::net::TcpStream::connect(&api).is_err(),
         "the port of a standby is closed"
@@ -199,8 +198,6 @@ async fn host_survives_a_crash_of_its_database_server(kind: Kind) {
     let host = host(&database, "one").set("lock_ttl", "60s").serve();
     upsert_domain(host.address, "before").await.unwrap();
     server.restart();
-    while upsert_domain(host.address, "after").await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    until_async(async || upsert_domain(host.address, "after").await.is_ok()).await;
     assert_eq!(domains(host.address).await.len(), 2);
 }

@@ -8,6 +8,7 @@ use super::{desire, get, guids, list, lrp, remove, routes, tag};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{NOW_NS, RECORD_VERSION, Server};
+use crate::harness::until_async;
 
 const INSTANCES: &str = "SELECT concat(process_guid, '/', instance_index, '/', state, '/', presence) \
      FROM actual_lrps ORDER BY process_guid, instance_index, presence";
@@ -259,9 +260,7 @@ async fn removal_during_desire_leaves_no_instances(kind: Kind) {
             .await
         })
     };
-    while server.texts(INSTANCES).await.is_empty() {
-        tokio::task::yield_now().await;
-    }
+    until_async(async || !server.texts(INSTANCES).await.is_empty()).await;
     assert_eq!(remove(&server, "guid").await, None);
     desiring.await.unwrap();
     assert_eq!(server.texts(INSTANCES).await, Vec::<String>::new());

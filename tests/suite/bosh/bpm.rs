@@ -27,7 +27,7 @@ use crate::harness::layouts::NEWEST;
 use crate::harness::output::succeeded;
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
-use crate::harness::until;
+use crate::harness::{until, until_async};
 
 const LRPS: &str = "desired_lrps";
 /// Most looks at the status of the host until a migration has begun. Each starts a process.
@@ -601,14 +601,15 @@ async fn host_with_a_wrong_passphrase_is_never_healthy() {
     let mut host = world.begin();
     let mut answers = 0;
     let client = crate::harness::http_client();
-    while !host.has_ended() {
+    until_async(async || {
         if let Ok(answer) = client.get(format!("http://{health}/ping")).send().await {
             assert_eq!(answer.status().as_u16(), 503);
             answers += 1;
             proxy.resume();
         }
-        tokio::task::yield_now().await;
-    }
+        host.has_ended()
+    })
+    .await;
     assert_eq!(host.wait().code(), Some(2));
     assert!(answers > 0, "the health port opens at once");
 }

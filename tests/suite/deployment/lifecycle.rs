@@ -4,6 +4,7 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
+use bbs::testing::database::sql;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 
@@ -15,7 +16,7 @@ use crate::harness::host::Host;
 use crate::harness::locket::Locket;
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
-use crate::harness::{pause, until};
+use crate::harness::{http_client, until, until_async};
 
 /// The `uuid` of the host in the sample configuration.
 const UUID: &str = "5bba2cb1-0d1f-4b2c-8f0b-2a6ee6a1c8f3";
@@ -25,6 +26,17 @@ pub(super) async fn end(host: Host) -> (Option<i32>, String) {
         .await
         .unwrap();
     (status.code(), output)
+}
+
+/// Waits until the health port answers that the host is alive.
+async fn until_healthy(deployment: &Deployment) {
+    let client = http_client();
+    until_async(async || {
+        let call = client.get(format!("http://{}/ping", deployment.health));
+        let answer = call.send().await;
+        answer.is_ok_and(|answer| answer.status().is_success())
+    })
+    .await;
 }
 
 /// A deployment without TLS, for requests that are sent in parts.
@@ -55,9 +67,7 @@ async fn termination_completes_active_requests_and_rejects_new_ones() {
     // Once this request is answered, the host has read the beginning of the earlier one.
     host.ping().await;
     host.signal("TERM");
-    while TcpStream::connect(host.address).is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until(|| TcpStream::connect(host.address).is_err()).await;
     under_way.write_all(&body[1..]).unwrap();
     let mut answer = Vec::new();
     under_way.read_to_end(&mut answer).unwrap();
@@ -79,9 +89,7 @@ async fn second_signal_ends_the_host_without_waiting_for_requests() {
         .unwrap();
     host.ping().await;
     host.signal("INT");
-    while TcpStream::connect(host.address).is_ok() {
-        tokio::task::yield_now().await;
-    }
+    until(|| TcpStream::connect(host.address).is_err()).await;
     host.signal("TERM");
     assert_eq!(end(host).await.0, Some(0));
     assert_eq!(
@@ -189,13 +197,8 @@ async fn standby_is_healthy_does_not_log_started_and_ends_with_0() {
     let log = deployment.path("standby.log");
     command.stdout(std::fs::File::create(&log).unwrap());
     let mut standby = command.spawn().unwrap();
-    while !reqwest::get(format!("http://{}/ping", deployment.health))
-        .await
-        .is_ok_and(|found| found.status().is_success())
-        || deployment.locket.callers().len() < 2
-    {
-        tokio::task::yield_now().await;
-    }
+    until_healthy(&deployment).await;
+    until(|| deployment.locket.callers().len() >= 2).await;
     let stopped = std::process::Command::new("kill")
         .args(["-TERM", &standby.id().to_string()])
         .status()
@@ -236,19 +239,13 @@ async fn lost_lock_ends_the_host_with_1() {
 /// Waits until the health check has written its row, to a table that may be created first.
 async fn row_of_the_health_check(deployment: &Deployment) {
     let database = deployment.database.open().await;
-    loop {
+    until_async(async || {
         let mut read = database.read().await.unwrap();
-        let rows = read
-            .fetch(bbs::testing::database::sql(
-                "SELECT id FROM bbs_health_check WHERE time > 0",
-            ))
-            .await;
-        if rows.is_ok_and(|rows| !rows.is_empty()) {
-            break;
-        }
-        drop(read);
-        pause().await;
-    }
+        let checked = sql("SELECT id FROM bbs_health_check WHERE time > 0");
+        let rows = read.fetch(checked).await;
+        rows.is_ok_and(|rows| !rows.is_empty())
+    })
+    .await;
     database.close().await;
 }
 
@@ -308,12 +305,15 @@ async fn host_compiling_its_modules_is_not_healthy_yet_and_ends_on_sigterm() {
         .stdout(std::fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
-    let answer = loop {
-        match reqwest::get(format!("http://{}/ping", deployment.health)).await {
-            Ok(answer) => break answer,
-            Err(_) => tokio::task::yield_now().await,
-        }
-    };
+    let client = http_client();
+    let mut answered = None;
+    until_async(async || {
+        let call = client.get(format!("http://{}/ping", deployment.health));
+        answered = call.send().await.ok();
+        answered.is_some()
+    })
+    .await;
+    let answer = answered.expect("an answer");
     assert_eq!(answer.status().as_u16(), 503);
     assert!(answer.text().await.unwrap().starts_with("the host starts"));
     assert_eq!(deployment.locket.holder(), None);
@@ -401,12 +401,7 @@ async fn host_waits_for_locket_to_start() {
     let deployment = Deployment::new(Kind::Sqlite).set("locket_address", address.to_string());
     let command = deployment.command();
     let host = tokio::task::spawn_blocking(move || Host::start(command, "bbs.started"));
-    while !reqwest::get(format!("http://{}/ping", deployment.health))
-        .await
-        .is_ok_and(|found| found.status().is_success())
-    {
-        tokio::task::yield_now().await;
-    }
+    until_healthy(&deployment).await;
     let locket = Locket::start_at(address);
     let host = host.await.unwrap();
     assert!(locket.holder().is_some());

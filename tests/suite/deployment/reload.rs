@@ -3,7 +3,6 @@
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
@@ -17,10 +16,9 @@ use crate::harness::diego::trust::Trust;
 use crate::harness::host::Host;
 use crate::harness::locket::certificate;
 use crate::harness::neighbours::StubServer;
+use crate::harness::until_async;
 use crate::tasks::definition;
 
-/// Timeout; reached only by a hang.
-const PATIENCE: Duration = Duration::from_secs(60);
 const NAMES: [&str; 3] = ["ca.crt", "client.crt", "client.key"];
 
 /// A client of the host that desires tasks.
@@ -117,14 +115,6 @@ async fn serve(deployment: &Deployment) -> (Host, TaskClient) {
     (host, client)
 }
 
-/// Repeats a check until it holds.
-async fn until(mut is_so: impl AsyncFnMut() -> bool) {
-    let checking = async { while !is_so().await {} };
-    tokio::time::timeout(PATIENCE, checking)
-        .await
-        .expect("the condition holds in time");
-}
-
 /// Asserts that certificates written into the folder are used by later requests. `call` makes one
 /// and returns whether it was received.
 async fn assert_reloaded(
@@ -135,9 +125,9 @@ async fn assert_reloaded(
 ) {
     assert!(call().await, "with the certificates of the start");
     install(folder, &Trust::new().files());
-    until(async || !call().await).await;
+    until_async(async || !call().await).await;
     install(folder, good);
-    until(&mut call).await;
+    until_async(&mut call).await;
     replace(&folder.join("client.crt"), "this is no certificate");
     assert_unusable_file_is_ignored(host, call).await;
 }
@@ -275,7 +265,7 @@ async fn certificates_for_callbacks_are_reloaded() {
     host = wait_for_api_log(host, "tls.reloaded").await;
     client.http = trust.client();
     let url = receiver.url();
-    until(async || {
+    until_async(async || {
         client.complete(&url).await;
         !receiver.take_requests().is_empty()
     })

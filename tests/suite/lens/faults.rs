@@ -10,13 +10,13 @@ use bbs_proto::models::error::Type;
 use super::{NEWEST, SPLIT, serve_at};
 use crate::api::contention::LONGEST_REPEATED;
 use crate::api::{desire, lrp};
-use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, on_each_database, on_each_server};
 use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::modules;
 use crate::harness::server::Server;
 use crate::harness::stored::Stored;
+use crate::harness::{PATIENCE, until_async};
 
 async fn listed(server: &Server) -> Vec<Vec<u8>> {
     let reply = server
@@ -195,9 +195,7 @@ async fn change_that_loses_a_deadlock_is_retried(kind: Kind) {
             error.is_none()
         };
         let lost = async {
-            while !is_locked(&server, &guid).await {
-                tokio::task::yield_now().await;
-            }
+            until_async(async || is_locked(&server, &guid).await).await;
             let update = "UPDATE desired_lrps SET instances = 1 WHERE process_guid = ?";
             match other.execute(sql(update).bind(guid.clone())).await {
                 Ok(_) => {

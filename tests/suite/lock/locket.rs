@@ -8,6 +8,7 @@ use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
 use crate::harness::output::{errors, refused};
+use crate::harness::until;
 
 /// Longer than a test, so that the lock neither expires nor is renewed.
 const LONG_TTL: &str = "10m";
@@ -52,9 +53,7 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
         "a command with the uuid of a host does not share its lock: {output}"
     );
     let waiting = standby(&other);
-    while !locket.callers().iter().any(|caller| caller == "other") {
-        tokio::task::yield_now().await;
-    }
+    until(|| locket.callers().iter().any(|caller| caller == "other")).await;
     assert!(!waiting.is_finished());
     tokio::task::spawn_blocking(move || master.terminate())
         .await
@@ -138,9 +137,7 @@ async fn lock_lost_to_another_owner_or_not_renewed_ends_the_host() {
     // A standby waits while Locket is unavailable.
     let waiting = serve();
     let before = locket.callers().len();
-    while locket.callers().len() < before + 3 {
-        tokio::task::yield_now().await;
-    }
+    until(|| locket.callers().len() >= before + 3).await;
     locket.set_unavailable(false);
     waiting.await.unwrap();
 }

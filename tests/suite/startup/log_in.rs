@@ -6,6 +6,7 @@ use crate::harness::database::TestDatabase;
 use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::on_each::on_one_server;
 use crate::harness::proxy::{Proxy, Rewrite, replace};
+use crate::harness::until_async;
 use crate::lock::upsert_domain;
 
 use super::*;
@@ -26,9 +27,7 @@ async fn restarted_server_is_logged_in_to_without_tls() {
     let host = installation.serve();
     upsert_domain(host.address, "before").await.unwrap();
     engine.restart();
-    while upsert_domain(host.address, "after").await.is_err() {
-        tokio::task::yield_now().await;
-    }
+    until_async(async || upsert_domain(host.address, "after").await.is_ok()).await;
     assert!(host.terminate().success());
 }
 

@@ -12,6 +12,7 @@ use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
+use crate::harness::until_async;
 use crate::lock::{SHORT_TTL, host, standby, upsert_domain};
 
 use super::*;
@@ -218,14 +219,12 @@ async fn standby_waits_beside_a_server_that_accepts_no_writes(kind: Kind) {
             .send()
             .await
     };
-    while ping().await.is_err() {
-        assert!(
-            !waiting.is_finished(),
-            "the standby has ended: {:?}",
-            waiting.await.err()
-        );
-        tokio::task::yield_now().await;
-    }
+    until_async(async || waiting.is_finished() || ping().await.is_ok()).await;
+    assert!(
+        !waiting.is_finished(),
+        "the standby has ended: {:?}",
+        waiting.await.err()
+    );
     engine.restart();
     let host = waiting.await.unwrap();
     upsert_domain(host.address, "after").await.unwrap();
