@@ -5,13 +5,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use bbs::testing::api::NativeVersion;
+use bbs::testing::api::{Answer, LONGEST_WAIT, NativeVersion, Request};
 use bbs::testing::database::sql;
 use bbs::testing::modules::sandbox::Limits;
 use bbs::testing::modules::translate::{
     ApiVersion, ChangedRecord, Translate, TranslateError, TranslatedCall, TranslatedEvent,
-    TranslatorManifest,
+    TranslatorManifest, Verb,
 };
+use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::models::error::Type;
 use bbs_proto::prost::Message;
@@ -24,7 +25,7 @@ use crate::api::{desire, lrp};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::on_each::on_one_server;
 use crate::harness::server::{Options, Server};
-use crate::harness::{PATIENCE, modules, pause};
+use crate::harness::{PATIENCE, modules, pause, until};
 use crate::translators::{desire_native, list_native};
 
 /// A host with the hostile translator beside those of all versions, which are newer. What limits
@@ -59,9 +60,7 @@ async fn flood_of_translated_calls_delays_neither_native_nor_newer_ones(kind: Ki
         let server = Arc::clone(&server);
         flood.spawn(async move { server.post("/v1.2-hostile/spins", []).await });
     }
-    while server.store.switch().now_or_never().is_some() {
-        pause().await;
-    }
+    until(|| server.store.switch().now_or_never().is_none()).await;
     let mut kept = Vec::new();
     while let Some(permit) = server.store.try_keep_reader() {
         kept.push((permit, server.store.reader().await.unwrap()));
@@ -115,11 +114,13 @@ on_one_server!(
 );
 /// Goal: the reads of Cloud Controller, at the revision before the current one, survive a database
 /// that stands still for some seconds, as those of the current revision do. Method: a table is
-/// locked for longer than calls commonly wait, with more calls than run at once.
+/// locked for longer than calls commonly wait, with more calls than run at once. Their waits end
+/// later than those of clients, so that a pause of the machine ends none of them.
 async fn translated_calls_wait_for_a_database_that_stands_still() {
     const CALLS: usize = 40;
     const STANDSTILL: Duration = Duration::from_secs(6);
-    let server = Arc::new(Server::with_translators(Kind::Postgres).await);
+    const { assert!(STANDSTILL.as_secs() < LONGEST_WAIT.as_secs()) };
+    let server = Server::with_translators(Kind::Postgres).await;
     desire(&server, lrp("guid")).await;
     let other = server.test_database.open_with_idle_limit(PATIENCE).await;
     let mut locking = other.write().await.unwrap();
@@ -130,20 +131,30 @@ async fn translated_calls_wait_for_a_database_that_stands_still() {
     let began = Instant::now();
     let mut calls = tokio::task::JoinSet::new();
     for revision in ["r2", "r3"].repeat(CALLS) {
-        let server = Arc::clone(&server);
-        calls.spawn(async move {
-            let process_guid = b"guid".to_vec();
-            let request = proto::DesiredLrpByProcessGuidRequest { process_guid };
-            let path = format!("/v1/desired_lrps/get_by_process_guid.{revision}");
-            server.call(&path, &request).await
-        });
+        let process_guid = b"guid".to_vec();
+        let body = proto::DesiredLrpByProcessGuidRequest { process_guid };
+        let path = format!("desired_lrps/get_by_process_guid.{revision}");
+        let found = server.api.find(None, Verb::Post, &path);
+        let (_, target) = found.expect("a method of Diego");
+        let request = Request {
+            body: body.encode_to_vec().into(),
+            trace_id: TraceId::NONE,
+            abandoned: Default::default(),
+            waits_until: tokio::time::Instant::now() + PATIENCE,
+        };
+        let api = Arc::clone(&server.api);
+        calls.spawn(async move { api.call(target, request).await });
     }
     while began.elapsed() < STANDSTILL {
         pause().await;
     }
     locking.commit().await.unwrap();
-    for reply in calls.join_all().await {
-        assert_eq!(reply.message::<proto::DesiredLrpResponse>().error, None);
+    for answer in calls.join_all().await {
+        let Answer::Whole(answer) = answer else {
+            panic!("{answer:?}")
+        };
+        let answer = proto::DesiredLrpResponse::decode(&answer[..]).unwrap();
+        assert_eq!(answer.error, None);
     }
 }
 
