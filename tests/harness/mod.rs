@@ -49,11 +49,21 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Environment variable that `tests/run --all` sets.
 const ALL: &str = "BBS_TEST_ALL";
 
+/// Whether tests that repeat themselves do so for everything, and not for a selection.
+pub fn tests_all() -> bool {
+    std::env::var_os(ALL).is_some()
+}
+
+/// Every other point of a fault, from the first one on; all of them in `tests/run --all`.
+pub fn selected<T>(points: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
+    points.step_by(if tests_all() { 1 } else { 2 })
+}
+
 /// The passages of a crash point at which a test kills the process. The second passage, of a point
 /// in a loop, differs from the first in the progress that is stored, which is the same on each
 /// database; so servers have it in `tests/run --all` alone.
 pub fn killed_passages(kind: database::Kind) -> RangeInclusive<u32> {
-    if kind == database::Kind::Sqlite || std::env::var_os(ALL).is_some() {
+    if kind == database::Kind::Sqlite || tests_all() {
         1..=2
     } else {
         1..=1
