@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use bbs::testing::database::sql;
+use bbs::testing::database::{SqlError, sql};
 use bbs::testing::lock::fence::{Fence, FenceError};
 use bbs::testing::migrate::online::{self, Start};
 use bbs::testing::migrate::{Context, Intent, fault};
 use bbs_lens::layout::schema::Sealing;
+use sqlx::mysql::MySqlDatabaseError;
 use tokio::sync::watch;
 
 use super::crash::{SHARE, command, inspect, migrate_to_newest, run};
@@ -50,11 +51,24 @@ async fn at_newest(cluster: &Cluster) -> TestDatabase {
     database
 }
 
+/// Asserts that a transaction lost a conflict with one of another node, and not its session.
+#[track_caller]
+fn assert_conflict(ended: Result<(), SqlError>) {
+    const DEADLOCK: u16 = 1213;
+    let error = ended.expect_err("the transaction of the other node was before");
+    let number = error
+        .as_database_error()
+        .and_then(|error| error.try_downcast_ref::<MySqlDatabaseError>())
+        .map(MySqlDatabaseError::number);
+    assert_eq!(number, Some(DEADLOCK), "{error}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     let cluster = Cluster::start();
     let database = cluster.database();
-    let one = database.through(cluster.mariadb_node(0)).open().await;
+    let here = database.through(cluster.mariadb_node(0));
+    let one = here.open_with_idle_limit(PATIENCE).await;
     let other = database.through(cluster.node(1)).open().await;
     execute(&one, "CREATE TABLE t (a INT PRIMARY KEY)").await;
     let old = Fence::raise(&one).await.unwrap();
@@ -72,11 +86,11 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
     open.pop().expect("one of them").commit().await.unwrap();
     let new = Fence::raise(&other).await.unwrap();
     for mut tx in open {
-        let more = tx.execute(sql("SELECT 1")).await;
-        assert!(
-            more.is_err() || tx.commit().await.is_err(),
-            "a transaction from before the new fence committed"
-        );
+        let ended = async {
+            tx.execute(sql("SELECT 1")).await?;
+            tx.commit().await
+        };
+        assert_conflict(ended.await);
     }
     assert!(
         matches!(old.begin().await.unwrap_err(), FenceError::Lost { theirs, .. } if theirs == new.token())
@@ -199,7 +213,8 @@ async fn quarantine_command_and_migration_that_begins_on_another_node_do_not_bot
     let installation = Installation::on(here, &modules::modules_with_split());
     installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
 
-    let elsewhere = database.through(cluster.node(1)).open().await;
+    let there = database.through(cluster.node(1));
+    let elsewhere = there.open_with_idle_limit(PATIENCE).await;
     let fence = Fence::of_master(&elsewhere).await.unwrap();
     // Has the row of the fence that the command changes, too.
     let first = fence.begin().await.unwrap();
@@ -208,7 +223,7 @@ async fn quarantine_command_and_migration_that_begins_on_another_node_do_not_bot
     let begun = "UPDATE configurations SET value = CONCAT(value, ' ') WHERE id = 'version'";
     begins.execute(sql(begun)).await.unwrap();
     installation.succeed(&["migrate", "quarantine", "delete", unit, "--yes"]);
-    begins.commit().await.expect_err("the command was before");
+    assert_conflict(begins.commit().await);
     let version = "SELECT CONCAT(value, '.') FROM configurations WHERE id = 'version'";
     let version = texts(&elsewhere, version).await.remove(0);
     assert!(version.ends_with("}."), "{version}");
@@ -245,7 +260,7 @@ async fn migration_that_begins_again_and_quarantine_command_on_another_node_do_n
     let started = online::start(&stored.context, &fence, intent).await;
     let started = started.unwrap();
     assert!(matches!(started, Start::Follow(_)), "{started:?}");
-    command.commit().await.expect_err("the migration has begun");
+    assert_conflict(command.commit().await);
     assert_eq!(texts(&elsewhere, version).await, recorded);
     elsewhere.close().await;
     stored.context.database.close().await;
@@ -282,7 +297,7 @@ async fn cut_over_on_another_node_does_not_commit_once_its_version_is_known_not_
     let fence_elsewhere = Fence::of_master(&elsewhere).await.unwrap();
     let has_arrived = online.has_arrived(&context, &fence_elsewhere).await;
     assert!(!has_arrived.unwrap());
-    cut_over.commit().await.expect_err("it has not arrived");
+    assert_conflict(cut_over.commit().await);
     let record = "SELECT CONCAT(phase, ' ', token) FROM bbs_migration";
     let unchanged = format!("copying {}", fence.token());
     assert_eq!(texts(&elsewhere, record).await, [unchanged]);
