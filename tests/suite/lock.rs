@@ -91,8 +91,8 @@ async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
         .await
         .unwrap();
     assert!(
-        !status.success() && output.contains("serves no more")
-            || output.contains("no longer the master"),
+        !status.success()
+            && (output.contains("serves no more") || output.contains("no longer the master")),
         "{output}"
     );
     let mut found = domains(master.address).await;
