@@ -145,6 +145,8 @@ async fn change_of_the_schema_without_a_lock_is_repeated_alone(kind: Kind) {
 
     let release = async {
         until(|| stored.context.progress.snapshot().waiting.is_some()).await;
+        let first = format!("{}__{VERSION}", copied[0]);
+        assert!(stored.tables().await.contains(&first), "{first} is made");
         drop(reading);
     };
     let (migrated, ()) = tokio::join!(stored.down(VERSION), release);
