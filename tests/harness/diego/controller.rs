@@ -16,6 +16,8 @@ use super::trace::Trace;
 use crate::harness::pause;
 
 const CLIENTS: u64 = 6;
+/// Pauses of a client before an operation that the test does not wait for.
+const PAUSES_OF_REST: usize = 5;
 pub const DOMAIN: &[u8] = b"cf-apps";
 const METRIC_TAG: &[u8] = b"build";
 /// Far above the time in which an LRP gets a definition that runs.
@@ -24,7 +26,9 @@ const LONGEST_REPAIR: Duration = Duration::from_secs(180);
 /// The work of the clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Workload {
-    /// Desire, scale, change, redefine and remove LRPs of 0 to 3 instances.
+    /// Desire, scale, change, redefine and remove LRPs of 0 to 3 instances: without pauses while
+    /// the test waits for operations, and else slowly, since a fault that waits for the host and
+    /// the components needs the processors.
     Lifecycle,
     /// Desire LRPs of 1 to 8 instances and redefine them, at a pace at which updates advance.
     Updates,
@@ -45,6 +49,8 @@ pub struct Wanted {
 pub struct Controller {
     stop: watch::Sender<bool>,
     operations: watch::Receiver<u64>,
+    /// The value of `operations` that the test waits for.
+    awaited: watch::Sender<u64>,
     clients: JoinSet<ControllerClient>,
 }
 
@@ -70,6 +76,7 @@ impl Controller {
     pub fn start(bbs: &BbsClient, workload: Workload, lrps: u64, seed: u64, trace: &Trace) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (count, operations) = watch::channel(0);
+        let awaited = watch::Sender::new(0);
         let mut clients = JoinSet::new();
         for number in 0..CLIENTS {
             let mine = (0..lrps).filter(|lrp| lrp % CLIENTS == number);
@@ -84,11 +91,12 @@ impl Controller {
                 reused: BTreeSet::new(),
                 wanted: BTreeMap::new(),
             };
-            clients.spawn(client.run(stopped.clone(), count.clone()));
+            clients.spawn(client.run(stopped.clone(), count.clone(), awaited.subscribe()));
         }
         Self {
             stop,
             operations,
+            awaited,
             clients,
         }
     }
@@ -96,6 +104,7 @@ impl Controller {
     /// Waits until `more` further operations have been answered.
     pub async fn operations(&mut self, more: u64) {
         let wanted = *self.operations.borrow() + more;
+        self.awaited.send_replace(wanted);
         self.operations
             .wait_for(|operations| *operations >= wanted)
             .await
@@ -106,6 +115,7 @@ impl Controller {
     /// the number of operations.
     pub async fn stop(mut self) -> (BTreeMap<Text, Wanted>, u64) {
         self.stop.send_replace(true);
+        self.awaited.send_replace(u64::MAX);
         let mut wanted = BTreeMap::new();
         while let Some(client) = self.clients.join_next().await {
             let client = client.expect("a client does not panic");
@@ -122,8 +132,17 @@ impl Controller {
 }
 
 impl ControllerClient {
-    async fn run(mut self, stopped: watch::Receiver<bool>, count: watch::Sender<u64>) -> Self {
+    async fn run(
+        mut self,
+        stopped: watch::Receiver<bool>,
+        count: watch::Sender<u64>,
+        awaited: watch::Receiver<u64>,
+    ) -> Self {
         while !self.unused.is_empty() || !*stopped.borrow() {
+            let is_awaited = *count.borrow() < *awaited.borrow();
+            if !is_awaited && self.workload == Workload::Lifecycle {
+                rest().await;
+            }
             self.operate().await;
             count.send_modify(|count| *count += 1);
         }
@@ -168,7 +187,7 @@ impl ControllerClient {
                 Some(guid) => self.desire(guid).await,
                 // All LRPs are desired, or this client has none because there are fewer LRPs than
                 // clients.
-                None => tokio::task::yield_now().await,
+                None => pause().await,
             },
         }
     }
@@ -500,6 +519,12 @@ impl Wanted {
             key: METRIC_TAG.to_vec(),
             value: Some(value),
         }]
+    }
+}
+
+async fn rest() {
+    for _ in 0..PAUSES_OF_REST {
+        pause().await;
     }
 }
 
