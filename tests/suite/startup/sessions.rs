@@ -12,7 +12,7 @@ use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
-use crate::harness::until_async;
+use crate::harness::{tests_all, until_async};
 use crate::lock::{SHORT_TTL, host, standby, upsert_domain};
 
 use super::*;
@@ -309,9 +309,7 @@ async fn primary_of_a_group_is_migrated_and_served() {
         let row = sqlx::raw_sql(members).fetch_one(administrator).await;
         row.unwrap().get::<String, _>(0)
     };
-    while member(&mut administrator).await != "ONLINE" {
-        crate::harness::pause().await;
-    }
+    until_async(async || member(&mut administrator).await == "ONLINE").await;
     let installation = Installation::on(database, &modules::modules());
     installation.succeed(&["migrate", "up"]);
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
@@ -381,13 +379,16 @@ async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
              ('bbs_fence', 'bbs_lease', 'bbs_key_rotation')";
         let installation = Installation::on(database.clone(), &modules::modules());
         let down = ["migrate", "down", "--to", &OLDEST.to_string()];
-        for arguments in [
+        let once = [
             &["migrate", "plan", "--check"][..],
             &["migrate", "up"],
             &down,
-            &["migrate", "up"],
-            &down,
-        ] {
+        ];
+        // From tables that a migration has made, not Diego.
+        let again = [&["migrate", "up"][..], &down];
+        let is_repeated = tests_all() || [tables, own] == COLLATIONS[0];
+        let again = again.into_iter().filter(|_| is_repeated);
+        for arguments in once.into_iter().chain(again) {
             installation.succeed(arguments);
             assert_eq!(texts(&opened, collations).await, [tables], "{arguments:?}");
         }
