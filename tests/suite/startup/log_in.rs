@@ -41,10 +41,11 @@ async fn host_serves_on_after_the_server_has_forgotten_the_password() {
     let (engine, database) = started_anew().await;
     let host = Installation::on(database.clone(), &modules::modules()).serve();
     upsert_domain(host.address, "before").await.unwrap();
+    database.end_sessions();
+    // After that, which logs in as the same user.
     let mut administrator = administrator(&engine).await;
     let flush = sqlx::raw_sql("FLUSH PRIVILEGES");
     flush.execute(&mut administrator).await.unwrap();
-    database.end_sessions();
     for number in 0..8 {
         upsert_domain(host.address, &format!("after-{number}"))
             .await
