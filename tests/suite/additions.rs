@@ -13,7 +13,7 @@ use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
 use crate::harness::stored::Stored;
-use crate::harness::{http_client, pause};
+use crate::harness::{http_client, until_async};
 use crate::lock::upsert_domain;
 
 mod carried;
@@ -555,9 +555,8 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
             && refusal.contains("DROP VIEW op_view")
     );
     stored.execute("DROP VIEW op_view").await;
-    while stored.tables().await.contains(&"domains__7".to_owned()) {
-        pause().await;
-    }
+    let left = "domains__7".to_owned();
+    until_async(async || !stored.tables().await.contains(&left)).await;
     assert!(host.terminate().success());
 }
 

@@ -15,8 +15,8 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::output::refused;
-use crate::harness::pause;
 use crate::harness::proxy::Proxy;
+use crate::harness::{pause, until_async};
 use crate::tasks::desire_request;
 
 type Lifecycle = proto::DesiredLrpLifecycleResponse;
@@ -124,9 +124,7 @@ async fn calls_without_a_server_name_the_reason_and_succeed_when_it_is_back(kind
     refused(status, "refused");
     engine.restart();
     // A server that has just started may take longer for the first sessions than a call waits.
-    while serving.annotate("back").await.is_some() {
-        pause().await;
-    }
+    until_async(async || serving.annotate("back").await.is_none()).await;
     for error in join_all((0..CALLS).map(|_| serving.annotate("back"))).await {
         assert_eq!(error, None);
     }

@@ -10,6 +10,7 @@ use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::on_each::on_one_server;
 use crate::harness::server::NOW_NS;
+use crate::harness::until_async;
 
 /// The definitions as they are listed: the id, the memory, and whether each is current or previous.
 pub(super) async fn definitions(server: &Server) -> Vec<(String, i32, bool)> {
@@ -286,9 +287,7 @@ async fn update_of(server: &Server, guid: &str, id: &str) {
         update: Some(to(definition(id))),
     };
     assert_eq!(error_of(server, UPDATE, &request).await, None, "{guid}");
-    while !get(server, guid).await.previous_definition_id.is_empty() {
-        crate::harness::pause().await;
-    }
+    until_async(async || get(server, guid).await.previous_definition_id.is_empty()).await;
 }
 
 on_each_database!(each_run_of_convergence_prunes_the_next_archives_and_then_the_first_ones_again);

@@ -7,6 +7,7 @@ use crate::harness::fixture::{self, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 use crate::harness::stored::{Rows, Stored};
+use crate::harness::until_async;
 
 use super::*;
 
@@ -81,9 +82,7 @@ pub(super) async fn update_on(host: &Host, update: proto::DesiredLrpUpdate) {
 
 /// Waits until no update is under way.
 pub(super) async fn until_ended(host: &Host) {
-    while status_of(host).await.started_at != 0 {
-        crate::harness::pause().await;
-    }
+    until_async(async || status_of(host).await.started_at == 0).await;
 }
 
 pub(super) fn scaled_to(instances: i32) -> proto::DesiredLrpUpdate {
@@ -136,9 +135,7 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
         Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
     begin_update_to_version_3(&host).await;
-    while status_of(&host).await.waiting == 0 {
-        crate::harness::pause().await;
-    }
+    until_async(async || status_of(&host).await.waiting > 0).await;
     let before = status_of(&host).await;
     let known = desired(&host).await;
     let definitions = definitions_of(&host).await;
@@ -220,9 +217,7 @@ async fn definitions_return_to_an_lrp_that_was_scaled_meanwhile(kind: Kind) {
         Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
     begin_update_to_version_3(&host).await;
-    while status_of(&host).await.waiting == 0 {
-        crate::harness::pause().await;
-    }
+    until_async(async || status_of(&host).await.waiting > 0).await;
     assert!(host.terminate().success());
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let before = stored.rows(DEFINITIONS).await;

@@ -14,6 +14,7 @@ use crate::harness::database::{execute, on_each_database, texts};
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
+use crate::harness::until_async;
 
 const PASSPHRASE: &str = "correct horse battery staple";
 
@@ -36,9 +37,7 @@ async fn with_a_pending_update(host: &Host) {
     desire_version_1(host).await;
     run_one_instance(host).await;
     update_on(host, to(definition("version-2"))).await;
-    while status_of(host).await.waiting == 0 {
-        crate::harness::pause().await;
-    }
+    until_async(async || status_of(host).await.waiting > 0).await;
 }
 
 async fn roll_back_on(host: &Host, id: &str) {
