@@ -13,10 +13,10 @@ use super::answers::Answers;
 use super::connections::Connection;
 use crate::api::Pages;
 
-/// The host stopped serving. Aborts the body, so that the client does not take the end for the end
-/// of the list.
+/// The host stopped serving, or failed to read a page. Aborts the body, so that the client does not
+/// take the end for the end of the list.
 #[derive(Debug, thiserror::Error)]
-#[error("the host stopped serving before the list was complete; request it again")]
+#[error("the host could not complete the list; request it again")]
 struct Aborted;
 
 /// Reads at most one page ahead of the client. Drops `client` with the body, or after the last
@@ -44,9 +44,17 @@ pub(super) fn streamed(
             }
         }
     };
-    tokio::spawn(produce.in_current_span());
-    Body::from_stream(unfold((receiver, client), |(mut pages, client)| async {
-        let page: Result<Bytes, Aborted> = pages.recv().await?;
-        Some((page, (pages, client)))
+    let produced = tokio::spawn(produce.in_current_span());
+    let state = Some((receiver, produced, client));
+    Body::from_stream(unfold(state, |state| async move {
+        let (mut pages, produced, client) = state?;
+        let page: Option<Result<Bytes, Aborted>> = pages.recv().await;
+        if let Some(page) = page {
+            return Some((page, Some((pages, produced, client))));
+        }
+        // The channel also ends when the task panics, or is dropped by the end of the process.
+        let failed = produced.await.err()?;
+        tracing::error!(name: "list_aborted", reason = %failed, "a list ended before its last page");
+        Some((Err(Aborted), None))
     }))
 }

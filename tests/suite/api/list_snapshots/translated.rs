@@ -21,12 +21,15 @@ use tokio::time::Instant;
 use super::{CLIENTS_GIVE_UP, KEPT};
 use crate::api::{desire, lrp};
 use crate::harness::database::{Kind, on_each_server};
+use crate::harness::http_client;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::{Options, Server};
 
 const SERVES: ApiVersion = ApiVersion::new(1, 0);
 /// An answer of more bytes is too large for the translator.
 const LARGEST_ANSWER: usize = 4_000;
+/// A list with this text makes the translator panic.
+const PANICS: &[u8] = b"panics";
 /// The domain that the method `Others` lists.
 const OTHERS: &str = "others";
 
@@ -148,6 +151,8 @@ fn desired_lrps(request: Vec<u8>) -> NextCall {
 }
 
 fn of_limited_size(list: Vec<u8>) -> NextAnswer {
+    let panics = list.windows(PANICS.len()).any(|text| text == PANICS);
+    assert!(!panics, "a fault of the host");
     if list.len() <= LARGEST_ANSWER {
         return Ok(list);
     }
@@ -410,6 +415,22 @@ async fn later_list_that_is_too_large_for_the_translator_is_read_in_smaller_page
     let answer: proto::DesiredLrPsResponse = reply.message();
     assert_eq!((answer.error, answer.desired_lrps.len()), (None, 6));
     assert_eq!(server.store.left_out(), 0);
+}
+
+/// Goal: a client does not take the end of an incomplete list for the end of the list.
+#[tokio::test(flavor = "multi_thread")]
+async fn list_whose_later_page_panics_ends_with_an_error() {
+    let server = with_translator(Kind::Sqlite, &ListTranslator::new(), 2).await;
+    for guid in ["a", "b", "c", "panics"] {
+        desire_annotated(&server, guid, "domain", 0).await;
+    }
+    let list = http_client().post(server.url("/v1.0/joins"));
+    let body = match list.send().await {
+        Ok(answer) => answer.bytes().await,
+        // The connection may end before its head is sent.
+        Err(error) => Err(error),
+    };
+    assert!(body.is_err(), "{body:?}");
 }
 
 /// Goal: a list is not answered as complete without records that are small. Method: the smallest
