@@ -81,6 +81,10 @@ impl Locket {
         locket
     }
 
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// The host's configuration keys for this Locket.
     pub fn configuration(&self) -> Value {
         json!({

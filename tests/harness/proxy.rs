@@ -1,5 +1,5 @@
-//! A TCP proxy between a host and its database on the loopback interface. A test can cut, stall and
-//! restore the connections, and distribute them over several servers.
+//! A TCP proxy between a host and its database, or another server, on the loopback interface. A
+//! test can cut, stall and restore the connections, and distribute them over several servers.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -51,7 +51,20 @@ enum Stalled {
     #[default]
     None,
     New,
+    /// Those whose number is below this one.
+    Before(usize),
     All,
+}
+
+impl Stalled {
+    /// Whether the bytes of an open connection with this number are held back.
+    fn holds(self, connection: usize) -> bool {
+        match self {
+            Self::None | Self::New => false,
+            Self::Before(first) => connection < first,
+            Self::All => true,
+        }
+    }
 }
 
 /// Changes bytes on their way, in the pieces in which they arrive.
@@ -136,7 +149,7 @@ impl Proxy {
         let accepting = Arc::clone(&state);
         std::thread::spawn(move || {
             for client in listener.incoming() {
-                accepting.wait_while(Stalled::New);
+                accepting.wait_while(|stalled| stalled == Stalled::New);
                 if accepting.ended.load(Ordering::SeqCst) {
                     return;
                 }
@@ -194,6 +207,13 @@ impl Proxy {
     /// Holds back the bytes of new connections, as a server that has no time for another process.
     pub fn stall_new(&self) {
         *self.state.stalled() = Stalled::New;
+    }
+
+    /// Holds back the bytes of the connections that are open, as a machine that has died; new ones
+    /// go to another machine.
+    pub fn stall_open(&self) {
+        let first = self.state.accepted.load(Ordering::SeqCst);
+        *self.state.stalled() = Stalled::Before(first);
     }
 
     /// Passes on everything that was held back.
@@ -255,24 +275,23 @@ impl ProxyState {
         self.stalled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks while the proxy is stalled, and counts bytes that it holds back.
-    fn hold(&self, bytes: usize) {
-        if *self.stalled() == Stalled::All {
+    /// Blocks while a connection is stalled, and counts bytes that are held back.
+    fn hold(&self, connection: usize, bytes: usize) {
+        if self.stalled().holds(connection) {
             self.held.fetch_add(bytes as u64, Ordering::SeqCst);
         }
-        self.wait_while(Stalled::All);
+        self.wait_while(|stalled| stalled.holds(connection));
     }
 
-    /// Blocks while these connections are stalled.
-    fn wait_while(&self, which: Stalled) {
+    fn wait_while(&self, holds: impl Fn(Stalled) -> bool) {
         let resumed = self
             .resumed
-            .wait_while(self.stalled(), |stalled| *stalled == which);
+            .wait_while(self.stalled(), |stalled| holds(*stalled));
         drop(resumed.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// Counts bytes to the target; returns whether they may still be forwarded.
-    fn passes(&self, bytes: usize) -> bool {
+    fn passes(&self, connection: usize, bytes: usize) -> bool {
         let bytes_before = self.sent.fetch_add(bytes as u64, Ordering::SeqCst);
         let sent = bytes_before + bytes as u64;
         let stalls = |at| (sent > at).then_some(u64::MAX);
@@ -282,13 +301,14 @@ impl ProxyState {
         if stalled.is_ok() {
             *self.stalled() = Stalled::All;
         }
-        self.hold(bytes);
+        self.hold(connection, bytes);
         sent <= self.most.load(Ordering::SeqCst)
     }
 }
 
 fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
-    let first = state.accepted.fetch_add(1, Ordering::SeqCst) % state.targets.len();
+    let connection = state.accepted.fetch_add(1, Ordering::SeqCst);
+    let first = connection % state.targets.len();
     let later = &state.targets[..first];
     let sooner = &state.targets[first..];
     let mut found = sooner.iter().chain(later).map(TcpStream::connect);
@@ -332,7 +352,7 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
                 {
                     has_executed.store(true, Ordering::SeqCst);
                 }
-                if towards.passes(bytes.len()) {
+                if towards.passes(connection, bytes.len()) {
                     Passage::Passes
                 } else {
                     Passage::CutsAll
@@ -349,7 +369,7 @@ fn relay(state: &Arc<ProxyState>, client: TcpStream) -> io::Result<()> {
             |bytes| {
                 (away.rewrite.to_client)(sent, bytes);
                 sent += bytes.len();
-                away.hold(bytes.len());
+                away.hold(connection, bytes.len());
                 if away.loses_answer && is_executed.load(Ordering::SeqCst) {
                     away.has_lost_answer.store(true, Ordering::SeqCst);
                     Passage::Breaks

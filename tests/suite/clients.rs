@@ -22,6 +22,7 @@ use crate::harness::diego::trust::Trust;
 use crate::harness::locket::Locket;
 use crate::harness::neighbours::{ReceivedRequest, StubReply, StubServer};
 use crate::harness::ports::free_address;
+use crate::harness::proxy::Proxy;
 use crate::harness::{PATIENCE, until_async};
 
 /// The presence of a cell with this rep.
@@ -557,6 +558,11 @@ async fn cells_are_the_readable_presences_of_locket() {
     );
 }
 
+/// Lists the cells until Locket answers.
+async fn wait_for_locket(clients: &Clients) {
+    until_async(async || clients.cells.all().await.is_ok()).await;
+}
+
 /// Goal: a Locket that accepts connections and answers nothing, and goes without closing them, does
 /// not keep a host from the next one. Method: the clock passes the limit of its handshake while
 /// nothing else waits.
@@ -582,7 +588,31 @@ async fn silent_locket_is_given_up_for_the_next_one_at_its_address() {
     tokio::time::advance(LONGEST_HANDSHAKE).await;
     // Otherwise the clock would pass the limit of the next handshake, too.
     tokio::time::resume();
-    until_async(async || clients.cells.all().await.is_ok()).await;
+    wait_for_locket(&clients).await;
+}
+
+/// Goal: nor does a machine that dies while its connection is in use. Method: a proxy forwards
+/// nothing on the connections that are open, and new ones as before.
+#[tokio::test(flavor = "multi_thread")]
+async fn locket_machine_that_dies_is_given_up_for_the_next_one_at_its_address() {
+    let locket = Locket::start();
+    let proxy = Proxy::to(locket.address());
+    let through_proxy = config::LocketConfig {
+        address: proxy.address().to_string(),
+        lookup_timeout: Duration::from_millis(500),
+        ..locket.lookup_config()
+    };
+    let clients = Clients::new(
+        &config::ClientsConfig::default(),
+        Some(&through_proxy),
+        None,
+    )
+    .unwrap();
+    wait_for_locket(&clients).await;
+    proxy.stall_open();
+    let error = clients.cells.all().await.unwrap_err();
+    assert!(matches!(error, CellsError::Silent { .. }), "{error}");
+    wait_for_locket(&clients).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

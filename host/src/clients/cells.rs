@@ -22,6 +22,9 @@ use crate::tls::reloading::Reloading;
 const FETCH: &str = "/models.Locket/Fetch";
 const FETCH_ALL: &str = "/models.Locket/FetchAll";
 const TYPE: &str = "presence";
+/// Age up to which a connection is kept that does not answer: it may still be made, since a machine
+/// of Locket that hangs delays the connection to the next one.
+const STILL_CONNECTING: Duration = Duration::from_secs(3);
 
 /// Not configured, the present cells are unknown.
 #[derive(Debug, Clone, Default)]
@@ -112,7 +115,11 @@ impl LocketCells {
             Ok(Ok(answer)) => Ok(Some(answer)),
             Ok(Err(status)) if status.code() == Code::NotFound => Ok(None),
             Ok(Err(status)) => Err(CellsError::Locket(Box::new(status))),
-            Err(_) => Err(CellsError::Silent(self.timeout)),
+            Err(_) => {
+                // Another machine of Locket may answer.
+                self.channel.make_again(self.timeout.max(STILL_CONNECTING));
+                Err(CellsError::Silent(self.timeout))
+            }
         }
     }
 }

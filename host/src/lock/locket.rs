@@ -119,7 +119,10 @@ impl LocketLock {
         let asked = Instant::now();
         let locked = tokio::time::timeout(self.ttl, self.connection.lock())
             .await
-            .unwrap_or_else(|_| Err(Status::deadline_exceeded("Locket does not answer")));
+            .unwrap_or_else(|_| {
+                self.connection.reconnect();
+                Err(Status::deadline_exceeded("Locket does not answer"))
+            });
         match locked {
             Ok(()) => {
                 let holding = HeldLocketLock {
@@ -206,14 +209,15 @@ impl LocketConnection {
         if let Err(status) = &answer
             && std::error::Error::source(status).is_some()
         {
-            self.read_certificates();
+            self.reconnect();
         }
         answer
     }
 
-    /// Lets the next call connect with the certificates that the files have now: Locket may have
-    /// been restarted with new ones. To be called after a failure of the connection.
-    fn read_certificates(&self) {
+    /// Lets the next call connect anew, with the certificates that the files have now. To be called
+    /// after a failure of the connection, since Locket may have been restarted with new ones, and
+    /// when a call has no answer: another machine of Locket may answer.
+    fn reconnect(&self) {
         match locket::connect_later(&self.config) {
             Ok(channel) => *self.channel.lock() = channel,
             Err(error) => {
@@ -249,5 +253,9 @@ impl Expiring for HeldLocketLock {
 
     async fn release(&self) -> Result<(), Failure> {
         Ok(self.connection.release().await?)
+    }
+
+    fn reconnect(&self) {
+        self.connection.reconnect();
     }
 }

@@ -28,6 +28,9 @@ pub(super) trait Expiring: Send + Sync + 'static {
     fn renew(&self) -> impl Future<Output = Result<Option<String>, Failure>> + Send;
 
     fn release(&self) -> impl Future<Output = Result<(), Failure>> + Send;
+
+    /// Lets the next request use another connection: the last one had no answer in time.
+    fn reconnect(&self) {}
 }
 
 /// The background task that renews a lock.
@@ -132,7 +135,8 @@ async fn renew_until_lost<T: Expiring>(
                 tracing::warn!(
                     name: "locket-lock.failed-to-renew-lock",
                     "{} could not be renewed for {interval:?}; retrying", T::WHAT
-                )
+                );
+                lock.reconnect();
             }
         }
         next = clock.instant() + retry_interval;
@@ -140,7 +144,14 @@ async fn renew_until_lost<T: Expiring>(
 }
 
 async fn release<T: Expiring>(lock: &T) {
-    match timeout(lock.ttl(), lock.release()).await {
+    let mut released = timeout(lock.ttl() / 2, lock.release()).await;
+    if !matches!(released, Ok(Ok(()))) {
+        if released.is_err() {
+            lock.reconnect();
+        }
+        released = timeout(lock.ttl() / 2, lock.release()).await;
+    }
+    match released {
         Ok(Ok(())) => tracing::info!(name: "locket-lock.released-lock", "released {}", T::WHAT),
         Ok(Err(fault)) => tracing::warn!(
             fault = &*fault,
@@ -158,6 +169,7 @@ async fn release<T: Expiring>(lock: &T) {
 mod tests {
     use std::future::pending;
     use std::sync::Mutex;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use bbs_database::{Address, Database};
 
@@ -181,6 +193,7 @@ mod tests {
         answers: Mutex<Vec<RenewalAnswer>>,
         /// When each renewal was requested, since the start of the test.
         asked: Mutex<Vec<Duration>>,
+        reconnects: AtomicUsize,
         released: watch::Sender<bool>,
         begin: Instant,
     }
@@ -190,6 +203,7 @@ mod tests {
             Arc::new(Self {
                 answers: Mutex::new(answers.iter().rev().copied().collect()),
                 asked: Mutex::default(),
+                reconnects: AtomicUsize::new(0),
                 released: watch::Sender::new(false),
                 begin: Instant::now(),
             })
@@ -232,8 +246,16 @@ mod tests {
         }
 
         async fn release(&self) -> Result<(), Failure> {
+            let hangs = matches!(self.answers.lock().unwrap()[0], Hangs);
+            if hangs && self.reconnects.load(Ordering::Relaxed) == 0 {
+                pending::<()>().await;
+            }
             self.released.send_replace(true);
             Ok(())
+        }
+
+        fn reconnect(&self) {
+            self.reconnects.fetch_add(1, Ordering::Relaxed);
         }
     }
 
@@ -261,6 +283,11 @@ mod tests {
             lock.asked_at_s(),
             [4, 8, 9, 10, 11, 12, 13, 14, 15],
             "a third of the TTL, then a twelfth"
+        );
+        assert_eq!(
+            lock.reconnects.load(Ordering::Relaxed),
+            0,
+            "there were answers"
         );
         assert_eq!(
             lock.begin.elapsed().as_secs(),
@@ -292,6 +319,7 @@ mod tests {
             }
         );
         assert_eq!(lock.asked_at_s(), [4, 9]);
+        assert_eq!(lock.reconnects.load(Ordering::Relaxed), 2);
         assert_eq!(lock.begin.elapsed().as_secs(), 12);
     }
 
@@ -364,5 +392,13 @@ mod tests {
         drop(stop);
         task.await.unwrap();
         assert!(!*lock.released.borrow());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn release_without_an_answer_is_repeated_on_another_connection() {
+        let lock = Scripted::answering(&[Hangs]);
+        start(&lock).release().await;
+        assert!(*lock.released.borrow());
+        assert_eq!(lock.begin.elapsed(), TTL / 2);
     }
 }

@@ -1,5 +1,5 @@
 //! Reloads what is made of certificate files when the files change. New connections use the new
-//! certificates; open ones keep theirs.
+//! certificates; open ones keep theirs, until they do not answer.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -29,6 +29,7 @@ struct LoadedFiles<T> {
     /// reading them may have failed for another reason.
     unusable: Stamps,
     checked_at: Instant,
+    made_at: Instant,
 }
 
 impl<T, E> fmt::Debug for Reloading<T, E> {
@@ -55,6 +56,7 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
             stamps,
             unusable: Vec::new(),
             checked_at: Instant::now(),
+            made_at: Instant::now(),
         };
         Ok(Self {
             files,
@@ -73,6 +75,20 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
         loaded.made.clone()
     }
 
+    /// Makes the value again, whose connections do not answer, unless it is younger than
+    /// `least_age`. The previous one stays if that fails.
+    pub fn make_again(&self, least_age: Duration) {
+        let mut loaded = self.loaded.lock();
+        if loaded.made_at.elapsed() < least_age {
+            return;
+        }
+        // The stamps stay, so that `get` still reports a change of the files, and a fault of them.
+        if let Ok(made) = (self.make)() {
+            loaded.made = made;
+            loaded.made_at = Instant::now();
+        }
+    }
+
     fn reload_if_changed(&self, loaded: &mut LoadedFiles<T>) {
         let stamps = stamps(&self.files);
         // A file may be absent while it is being replaced.
@@ -82,6 +98,7 @@ impl<T: Clone, E: std::error::Error + 'static> Reloading<T, E> {
         match (self.make)() {
             Ok(made) => {
                 loaded.made = made;
+                loaded.made_at = Instant::now();
                 loaded.stamps = stamps;
                 tracing::info!(name: "tls.reloaded", files = ?self.files, "new connections use the new certificates");
             }

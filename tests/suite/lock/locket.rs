@@ -8,6 +8,7 @@ use crate::harness::database::{Kind, TestDatabase, on_each_database};
 use crate::harness::host::{Host, Installation};
 use crate::harness::locket::{Locket, certificate};
 use crate::harness::output::{errors, refused};
+use crate::harness::proxy::Proxy;
 use crate::harness::until;
 
 /// Longer than a test, so that the lock neither expires nor is renewed.
@@ -140,6 +141,41 @@ async fn lock_lost_to_another_owner_or_not_renewed_ends_the_host() {
     until(|| locket.callers().len() >= before + 3).await;
     locket.set_unavailable(false);
     waiting.await.unwrap();
+}
+
+/// Goal: a machine of Locket that dies does not take the lock with it while another one answers.
+/// Method: a proxy forwards nothing on the connections that are open, and new ones as before; the
+/// renewals after that take longer than the TTL.
+#[tokio::test(flavor = "multi_thread")]
+async fn lock_outlives_the_locket_machine_of_its_connection() {
+    const RENEWALS: usize = 3;
+    let locket = Locket::start();
+    let proxy = Proxy::to(locket.address());
+    let database = TestDatabase::new(Kind::Sqlite);
+    // Under a lock that lasts as long as the start takes.
+    let installation = under(&locket, host(&database, "one"));
+    tokio::task::spawn_blocking(move || installation.succeed(&["migrate", "up"]))
+        .await
+        .unwrap();
+    let installation = under(&locket, host(&database, "one"))
+        .set("locket_address", proxy.address().to_string())
+        .set("lock_ttl", SHORT_TTL);
+    let master = tokio::task::spawn_blocking(move || installation.serve())
+        .await
+        .unwrap();
+    proxy.stall_open();
+    // Look-ups of cells have no `uuid`.
+    let renewals = || {
+        locket
+            .callers()
+            .iter()
+            .filter(|uuid| *uuid == "one")
+            .count()
+    };
+    let before = renewals();
+    until(|| renewals() >= before + RENEWALS).await;
+    assert_eq!(locket.holder().as_deref(), Some("one"));
+    upsert_domain(master.address, "after").await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
