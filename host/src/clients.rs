@@ -73,6 +73,11 @@ impl ClientError {
         source.is_timeout() && !source.is_connect()
     }
 
+    /// Whether the component did not answer in time, that of a dial included.
+    pub fn is_timeout(&self) -> bool {
+        matches!(self, Self::Unreachable { source, .. } if source.is_timeout())
+    }
+
     /// Whether the same request may succeed at once: the component did not take it, and did not
     /// wait for its time limit.
     fn may_pass(&self) -> bool {

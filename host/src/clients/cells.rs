@@ -53,6 +53,18 @@ pub enum CellsError {
     },
 }
 
+impl CellsError {
+    /// Whether Locket did not answer, and another call may wait as long.
+    pub fn is_silence(&self) -> bool {
+        match self {
+            Self::Silent(_) => true,
+            // Its own answers have no source.
+            Self::Locket(status) => std::error::Error::source(&**status).is_some(),
+            Self::Malformed { .. } => false,
+        }
+    }
+}
+
 impl CellDirectory {
     pub(super) fn new(config: &config::LocketConfig) -> Result<Self, ClientsError> {
         let files = client::paths(&config.tls);
@@ -134,4 +146,19 @@ fn cell(resource: &Resource) -> Result<CellPresence, CellsError> {
             source: error,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use super::*;
+
+    #[test]
+    fn locket_that_cannot_be_reached_is_silent_and_one_that_fails_is_not() {
+        let cut = Status::from_error(io::Error::from(io::ErrorKind::TimedOut).into());
+        let failed = Status::internal("its database is away");
+        let is_silence = |status| CellsError::Locket(Box::new(status)).is_silence();
+        assert!(is_silence(cut) && !is_silence(failed));
+    }
 }

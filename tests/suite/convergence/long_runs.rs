@@ -1,6 +1,9 @@
 //! Runs of convergence that take long: cells join after a run has listed those that are present,
 //! and desired LRPs change before it calls the cells.
 
+use std::time::Duration;
+
+use bbs::testing::clients::Clients;
 use bbs::testing::domain::Policy;
 
 use super::*;
@@ -13,12 +16,22 @@ const LONG_NS: i64 = 11 * 60 * SECOND_NS;
 /// A server whose convergence works on one instance, and calls one cell, after the other.
 async fn with_one_worker(kind: Kind) -> ConvergenceTest {
     let neighbours = Neighbours::start();
+    let clients = neighbours.clients();
+    with_one_worker_and(clients, neighbours, kind).await
+}
+
+/// [`with_one_worker`] with these clients of these neighbours.
+async fn with_one_worker_and(
+    clients: Clients,
+    neighbours: Neighbours,
+    kind: Kind,
+) -> ConvergenceTest {
     let policy = Policy {
         convergence_workers: 1,
         ..Policy::default()
     };
     let options = Options {
-        clients: neighbours.clients(),
+        clients,
         policy,
         ..Options::on(kind)
     };
@@ -110,4 +123,44 @@ async fn container_gets_the_routes_of_the_moment_of_its_call(kind: Kind) {
     };
     assert_eq!(hostnames(first), ["app.internal"]);
     assert_eq!(hostnames(rep.take_requests()), ["later.internal"]);
+}
+
+on_each_database!(cell_that_does_not_answer_gets_three_calls_of_a_run);
+/// Goal: such a cell delays neither other cells nor the next run by all of its containers. Method:
+/// the first four of five containers to retire are on it.
+async fn cell_that_does_not_answer_gets_three_calls_of_a_run(kind: Kind) {
+    const TIMEOUT: Duration = Duration::from_millis(250);
+    let neighbours = Neighbours::start();
+    let clients = neighbours.clients_with_timeout(TIMEOUT);
+    let test = with_one_worker_and(clients, neighbours, kind).await;
+    let Neighbours { rep, receiver, .. } = &test.neighbours;
+    test.neighbours.add_cell_at("cell-b", &receiver.url());
+    let five = proto::DesiredLrp {
+        instances: 5,
+        ..lrp("p")
+    };
+    desire(&test.server, five).await;
+    for index in 0..4 {
+        test.start(index, "cell-a").await;
+    }
+    test.start(4, "cell-b").await;
+    test.keep_fresh(0).await;
+    test.server
+        .sql("UPDATE desired_lrps SET instances = 0")
+        .await;
+    rep.reply_always(StubReply::Never);
+    let (counts, requests) = test.converge(1).await;
+    let stop = |container: &str| format!("/v1/lrps/p/instances/on-{container}/stop");
+    let mut paths: Vec<_> = requests.into_iter().map(|(path, _)| path).collect();
+    // A retirement has several attempts.
+    paths.dedup();
+    assert_eq!(
+        paths,
+        [0, 1, 2].map(|index| stop(&format!("cell-a-{index}")))
+    );
+    let other = receiver.take_requests().into_iter();
+    let mut paths: Vec<_> = other.map(|request| request.path).collect();
+    paths.dedup();
+    assert_eq!(paths, [stop("cell-b-4")]);
+    assert_eq!(counts.failed, 4, "the next run retries them");
 }

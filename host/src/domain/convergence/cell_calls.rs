@@ -1,6 +1,6 @@
 //! Calls to cells that a run of convergence collects: retirements and updates of containers. They
 //! are made after the auctions are requested, so that a cell that does not answer delays neither
-//! those nor the pages.
+//! those nor the pages; and it gets few calls of the run, so that the next run is not delayed by many.
 
 use std::collections::BTreeMap;
 
@@ -9,6 +9,7 @@ use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction,
 use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
 use bbs_work::causes::with_causes;
+use parking_lot::Mutex;
 
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{Retirement, retire};
@@ -16,10 +17,14 @@ use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 
 /// Calls of each kind to one cell. The next run finds the rest. Bounds the time of a run for a cell
-/// that does not answer.
+/// that answers slowly.
 const MAX_CALLS: usize = 250;
 /// Calls of each kind to all cells, some 300 bytes each.
 const MAX_CALLS_IN_ALL: usize = 50_000;
+
+/// Calls to one cell without an answer in time after which it gets no further ones: one container
+/// that hangs makes no cell silent.
+const MAX_TIMEOUTS: u32 = 3;
 
 /// The retirement of a container.
 pub(super) struct RetireCall {
@@ -44,6 +49,61 @@ pub(super) enum CellCall {
 pub(super) struct RetiredContainer {
     pub(super) call: RetireCall,
     pub(super) outcome: Result<Retirement, DomainError>,
+}
+
+/// Components that have not answered a call of a run in time. The next run calls them again.
+#[derive(Default)]
+pub(super) struct SilentComponents(Mutex<Silence>);
+
+#[derive(Default)]
+struct Silence {
+    /// Calls without an answer in time, by cell.
+    timeouts: BTreeMap<Text, u32>,
+    /// Whether Locket did not look up a cell. A retirement looks its cell up, and an update does
+    /// not.
+    includes_locket: bool,
+    /// Retirements that were left out.
+    left_out: u64,
+}
+
+impl SilentComponents {
+    /// Whether a call is left out, which would wait for an answer once more.
+    fn leave_out(&self, call: &CellCall) -> bool {
+        let mut silence = self.0.lock();
+        match call {
+            CellCall::Retire(call) => {
+                let is_left_out = silence.includes_locket || silence.includes(&call.cell_id);
+                silence.left_out += u64::from(is_left_out);
+                is_left_out
+            }
+            CellCall::Update(call) => silence.includes(&call.instance.cell_id),
+        }
+    }
+
+    /// Notes the component that a call to a cell has found silent, if any.
+    fn note(&self, cell_id: &Text, fault: &DomainError) {
+        match fault {
+            DomainError::Client(fault) if fault.is_timeout() => {
+                *self.0.lock().timeouts.entry(cell_id.clone()).or_default() += 1;
+            }
+            DomainError::Cells(fault) if fault.is_silence() => {
+                self.0.lock().includes_locket = true;
+            }
+            _ => {}
+        }
+    }
+
+    /// The number of retirements that were left out.
+    pub(super) fn left_out(&self) -> u64 {
+        self.0.lock().left_out
+    }
+}
+
+impl Silence {
+    fn includes(&self, cell_id: &Text) -> bool {
+        let timeouts = self.timeouts.get(cell_id);
+        timeouts.is_some_and(|timeouts| *timeouts >= MAX_TIMEOUTS)
+    }
 }
 
 #[derive(Default)]
@@ -99,20 +159,29 @@ impl CellCalls {
     }
 }
 
-/// Makes a call. Returns the outcome of a retirement; an update that fails is only logged.
+/// Makes a call, unless it is left out. Returns the outcome of a retirement; an update that fails is
+/// only logged.
 pub(super) async fn make(
     service: &Service,
     input: &ConvergenceInput<'_>,
     cells: &BTreeMap<Text, CellPresence>,
+    silent: &SilentComponents,
     call: CellCall,
 ) -> Option<RetiredContainer> {
+    if silent.leave_out(&call) {
+        return None;
+    }
     match call {
         CellCall::Retire(call) => {
             let outcome = retire_if_due(service, input, &call.key).await;
+            if let Err(fault) = &outcome {
+                silent.note(&call.cell_id, fault);
+            }
             Some(RetiredContainer { call, outcome })
         }
         CellCall::Update(call) => {
             if let Err(fault) = update_container(service, input, cells, &call).await {
+                silent.note(&call.instance.cell_id, &fault);
                 let process_guid = String::from_utf8_lossy(&call.key.process_guid);
                 tracing::info!(%process_guid, call.key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
             }
@@ -192,16 +261,42 @@ async fn update_container(
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
+    use crate::clients::cells::CellsError;
+
+    fn retirement(cell_id: &str) -> RetireCall {
+        RetireCall {
+            key: LrpKey::default(),
+            cell_id: cell_id.into(),
+            state: Some(State::Running),
+        }
+    }
+
+    #[test]
+    fn retirements_are_left_out_while_locket_does_not_answer_and_updates_are_made() {
+        let silent = SilentComponents::default();
+        let cell_id: Text = "cell".into();
+        let retire = CellCall::Retire(retirement("cell"));
+        let update = CellCall::Update(UpdateCall {
+            key: LrpKey::default(),
+            instance: InstanceKey {
+                instance_guid: "a".into(),
+                cell_id: cell_id.clone(),
+            },
+        });
+        silent.note(&cell_id, &DomainError::NotFound);
+        assert!(!silent.leave_out(&retire), "it was answered");
+        let fault = CellsError::Silent(Duration::from_secs(10));
+        silent.note(&cell_id, &fault.into());
+        assert!(silent.leave_out(&retire) && !silent.leave_out(&update));
+        assert_eq!(silent.left_out(), 1);
+    }
 
     #[test]
     fn calls_of_one_kind_to_one_cell_are_bounded() {
         let mut calls = CellCalls::default();
-        let retirement = |cell_id: &str| RetireCall {
-            key: LrpKey::default(),
-            cell_id: cell_id.into(),
-            state: Some(State::Running),
-        };
         for _ in 0..=MAX_CALLS {
             calls.retire(retirement("cell"));
         }

@@ -16,7 +16,7 @@ use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 
-use super::cell_calls::{self, CellCalls, RetireCall};
+use super::cell_calls::{self, CellCalls, RetireCall, SilentComponents};
 use super::lrp_counter::LrpCounter;
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::actual_lrps::{ChangedSlot, Retirement, announce, retire, write};
@@ -210,8 +210,9 @@ impl LrpConvergence<'_> {
         let service = self.service;
         let input = &self.input;
         let cells = &self.present.cells;
+        let silent = &SilentComponents::default();
         let made: Vec<_> = stream::iter(calls)
-            .map(|call| cell_calls::make(service, input, cells, call))
+            .map(|call| cell_calls::make(service, input, cells, silent, call))
             .buffer_unordered(workers)
             .collect()
             .await;
@@ -222,6 +223,8 @@ impl LrpConvergence<'_> {
                 Err(fault) => self.note_failed(&retired.call.key, &fault),
             }
         }
+        // After the failures that were noted with their reasons, of which the first are logged.
+        self.failed += silent.left_out();
     }
 
     fn note_failed(&mut self, key: &LrpKey, fault: &DomainError) {
