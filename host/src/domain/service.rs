@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::DomainError;
-use super::desired_lrps::Stops;
+use super::desired_lrps::{Pushes, Stops};
 use super::key_locks::{KeyLock, KeyLocks};
 use super::lrp_updates;
 use super::tasks::Completions;
@@ -49,6 +49,7 @@ struct Inner {
     key_locks: KeyLocks,
     completions: Completions,
     stops: Stops,
+    pushes: Pushes,
     update_hints: UpdateHints,
     policy: Policy,
     measures: Measures,
@@ -121,6 +122,7 @@ impl Service {
             key_locks: KeyLocks::default(),
             completions,
             stops: Stops::default(),
+            pushes: Pushes::default(),
             update_hints: UpdateHints::new(lrp_updates::spawn),
             policy,
             measures,
@@ -161,6 +163,10 @@ impl Service {
 
     pub(super) fn stops(&self) -> &Stops {
         &self.inner.stops
+    }
+
+    pub(super) fn pushes(&self) -> &Pushes {
+        &self.inner.pushes
     }
 
     pub(super) fn update_hints(&self) -> &UpdateHints {
