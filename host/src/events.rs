@@ -135,8 +135,9 @@ impl PublishedChange {
             .get_or_init(async || render().await.map(Arc::from))
             .await
             .clone();
-        // What the queues count is an estimate from the records. A translator may return more,
-        // which is not kept for them.
+        // The queues count an estimate from the records, in which there is one rendering. Those of
+        // further streams are kept, too: without them, each subscriber would cost a run of the
+        // translator. A translator may return more than the estimate, which is not kept.
         let bytes: usize = rendered
             .iter()
             .flat_map(|events: &Arc<[Rendered]>| events.iter())

@@ -10,8 +10,9 @@ use tokio::sync::{Notify, watch};
 use super::PublishedChange;
 
 /// Bytes of the changes that a subscriber has not sent, before it is disconnected. Queues share
-/// their changes, so that this is the most that all subscribers of a topic keep, unless one change
-/// is larger.
+/// their changes, so that this is the most that all subscribers of one stream keep, unless one
+/// change is larger. A change counts with one rendering of its events; each further stream of the
+/// topic keeps its own: 28 MiB as a rule, as many bytes as this at most.
 pub(super) const LAG_BYTES: usize = 64 << 20;
 
 /// Bytes of the changes that a subscriber still receives after it has been too slow by their

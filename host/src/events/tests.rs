@@ -135,6 +135,31 @@ async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
     }
 }
 
+/// The comment of [`queue::LAG_BYTES`] and `SECURITY.md` name the size of a rendering.
+#[tokio::test]
+async fn each_stream_keeps_its_rendering_of_a_change_that_waits() {
+    const TEXT: usize = 1 << 20;
+    let published = PublishedChange::new(large(3 * TEXT), false);
+    let in_base64 = TEXT * 4 / 3;
+    for stream in ["1.1", "1.2", "one of 1.0", "another one", "the third one"] {
+        let event = Rendered {
+            text: vec![b'x'; in_base64].into(),
+            audience: Audience::Everyone,
+        };
+        published
+            .rendered(&stream.into(), async || Some(vec![event]))
+            .await;
+    }
+    let renderings = published.renderings.lock();
+    let kept = renderings
+        .iter()
+        .filter_map(|(_, rendering)| rendering.get()?.as_deref())
+        .flatten();
+    assert_eq!(kept.map(Rendered::bytes).sum::<usize>(), 5 * in_base64);
+    let of_a_full_queue = queue::LAG_BYTES / published.bytes * in_base64;
+    assert_eq!((of_a_full_queue + (TEXT / 2)) / TEXT, 28);
+}
+
 #[tokio::test]
 async fn rendering_that_is_dropped_is_begun_again() {
     let published = PublishedChange::new(task("a"), false);
