@@ -19,6 +19,7 @@ mod tables;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bbs_database::schema::ReadBackError;
 use bbs_database::{Database, DatabaseError, SqlError, StatementError, is_transient};
@@ -52,6 +53,8 @@ pub struct RotationContext {
     pub scope: SealedScope,
     /// Receives phases, counts and batches.
     pub progress: Progress,
+    /// How long a change of the schema is tried again while other clients hold locks.
+    pub lock_timeout: Duration,
     /// Limits the rate; awaited before each batch.
     pub throttle: Throttle,
     /// The source of the times in the rotation's record.
@@ -173,7 +176,7 @@ pub enum KeysError {
         passes: u32,
     },
     #[error(transparent)]
-    Quarantine(Box<MigrateError>),
+    Migrate(Box<MigrateError>),
     #[error("no key has a label of {bytes} bytes: the longest has {LONGEST_LABEL}")]
     LongLabel { bytes: usize },
     #[error("the key rotation was interrupted; start again to continue")]
@@ -202,7 +205,10 @@ impl KeysError {
 
 impl From<MigrateError> for KeysError {
     fn from(fault: MigrateError) -> Self {
-        Self::Quarantine(Box::new(fault))
+        match fault {
+            MigrateError::Fence(fault) => Self::Fence(fault),
+            fault => Self::Migrate(Box::new(fault)),
+        }
     }
 }
 

@@ -73,7 +73,7 @@ pub use found::{found, read as found_in};
 use history_pair::HistoryPair;
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
-pub use lock_waits::holders as lock_holders;
+pub use lock_waits::{LockWaits, holders as lock_holders};
 pub use look::{check_way_back, layout_that_ran, look, reasons_against_rollback};
 pub use own_tables::{IMPORT, IMPORT_RUN, import_run, table as own_table, tables as own_tables};
 pub use partial_run::{PartialRun, RunOutcome};

@@ -89,8 +89,8 @@ pub mod metrics {
 pub mod migrate {
     pub use crate::migrate::{
         Context, Decision, Intent, LayoutChange, LayoutStep, MigrateError, OnUnreadable, Runner,
-        Strategy, Tuning, arguments, clean_up, fault, layout_history, layout_sql, migrations_ran,
-        online, own_tables, plan, run, status,
+        Strategy, Tuning, abort, arguments, clean_up, fault, layout_history, layout_sql,
+        migrations_ran, online, own_tables, plan, run, status,
     };
 }
 

@@ -166,6 +166,7 @@ fn context(server: &Server, tables: Vec<SealedTable>) -> RotationContext {
             tables,
         },
         progress: server.progress.clone(),
+        lock_timeout: harness::PATIENCE,
         throttle: Throttle::default(),
         clock: Arc::new(SystemClock),
     }

@@ -16,6 +16,7 @@ use crate::harness::stored::Stored;
 use crate::harness::{http_client, until_async};
 use crate::lock::upsert_domain;
 
+mod backups;
 mod carried;
 mod half_done;
 mod in_place;

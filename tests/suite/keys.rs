@@ -119,6 +119,7 @@ impl RotationTest {
                 tables: SealedTable::of(&things()).into_iter().collect(),
             },
             progress: Progress::default(),
+            lock_timeout: PATIENCE,
             throttle: Throttle::default(),
             clock: Arc::new(StoppedClock::at(1_800_000_000_000_000_000)),
         }

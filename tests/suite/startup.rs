@@ -23,8 +23,8 @@ use crate::harness::host::Installation;
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules;
 
-/// A connection to MySQL as its administrator.
-async fn administrator(engine: &Engine) -> MySqlConnection {
+/// A connection to MySQL or MariaDB as its administrator.
+pub(crate) async fn administrator(engine: &Engine) -> MySqlConnection {
     let options = MySqlConnectOptions::new()
         .socket(engine.folder().join("socket"))
         .username("root");

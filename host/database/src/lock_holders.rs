@@ -9,7 +9,8 @@ const POSTGRES: &str = "SELECT DISTINCT format('session %s of %s (%s)', a.pid, a
 
 const MYSQL: &str = "SELECT DISTINCT CONCAT('session ', t.processlist_id, ' of ', t.processlist_user) FROM \
      performance_schema.metadata_locks m JOIN performance_schema.threads t ON t.thread_id = m.owner_thread_id WHERE \
-     m.lock_status = 'GRANTED' AND m.object_type = 'TABLE' AND m.object_schema = DATABASE() AND m.lock_duration = 'TRANSACTION' \
+     m.lock_status = 'GRANTED' AND (m.object_type = 'TABLE' AND m.object_schema = DATABASE() AND m.lock_duration = 'TRANSACTION' \
+     OR m.object_type IN ('BACKUP', 'BACKUP LOCK') AND m.lock_duration = 'EXPLICIT') \
      AND t.processlist_id <> CONNECTION_ID() ORDER BY 1";
 
 /// One text for each session. None where the server does not show them: only administrators of

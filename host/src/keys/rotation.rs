@@ -13,7 +13,7 @@ use super::sample::wrong_keys;
 use super::state::{self, RotationState};
 use super::{KeysError, RotationContext, SealedScope, SealedTable, count};
 use crate::lock::fence::Fence;
-use crate::migrate::{self, fault};
+use crate::migrate::{self, LockWaits, fault};
 
 /// Bounds the passes in succession that neither rewrite a row nor find one that does not open. One
 /// is usual where clients write every row between its read and its update.
@@ -190,7 +190,12 @@ async fn create_tables(context: &RotationContext, fence: &Fence) -> Result<(), K
         }
     }
     drop(tx);
-    Ok(fence.change_schema(&statements).await?)
+    let waits = LockWaits {
+        database: &context.database,
+        progress: &context.progress,
+        timeout: context.lock_timeout,
+    };
+    Ok(waits.change_schema(fence, &statements).await?)
 }
 
 /// Re-seals everything that is not under the active key, resumes at the cursors of an interrupted

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use bbs_database::{Database, StatementResult, schema, signed, sql, upsert};
 
 use super::own_tables::{CATALOG_SERIAL, catalog_serial};
-use super::{MigrateError, state};
+use super::{LockWaits, MigrateError, state};
 use crate::lock::fence::Fence;
 
 /// The remembered serials, by the name of the catalog.
@@ -29,18 +29,24 @@ pub async fn catalog_serials(database: &Database) -> Result<BTreeMap<String, u64
 /// Remembers serials, which are higher than the remembered ones. Writes nothing if there are none.
 ///
 /// # Errors
-/// Another host has raised the fence, or the database fails.
+/// Another host has raised the fence, another client holds a lock for too long, or the database
+/// fails.
 pub async fn remember_catalog_serials(
-    database: &Database,
+    waits: LockWaits<'_>,
     fence: &Fence,
     higher: &[(&str, u64)],
 ) -> Result<(), MigrateError> {
     if higher.is_empty() {
         return Ok(());
     }
-    fence
-        .change_schema(&[schema::ensure_table(database.dialect(), &catalog_serial())])
-        .await?;
+    let mut tx = waits.database.read().await?;
+    let is_there = state::exists(&mut tx, CATALOG_SERIAL).await?;
+    drop(tx);
+    if !is_there {
+        // Even where it exists, a statement about a table waits for a backup of the server.
+        let statement = schema::ensure_table(waits.database.dialect(), &catalog_serial());
+        waits.change_schema(fence, &[statement]).await?;
+    }
     let mut tx = fence.begin().await?;
     for (name, serial) in higher {
         let row = upsert(

@@ -336,8 +336,8 @@ pub enum MigrateError {
     )]
     NoModuleFailed { unit: String, reason: String },
     #[error(
-        "locks of another client do not let the migration change the tables: {holders}. Nothing is lost; end its transaction, or \
-         raise migration_lock_timeout, and start again to continue"
+        "locks of another client do not let the host change the tables: {holders}. Nothing is lost; end its transaction, or its \
+         backup, or raise migration_lock_timeout, and start again to continue"
     )]
     Locked {
         holders: String,

@@ -444,7 +444,7 @@ pub(super) async fn drop_leftovers(
             if !fault.is_transient() {
                 return Err(fault.into());
             }
-            let holders = lock_waits::holders(context).await;
+            let holders = lock_waits::holders(&context.database).await;
             tracing::warn!(
                 name: "leftover-is-locked",
                 table,

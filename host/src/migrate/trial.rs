@@ -5,6 +5,7 @@
 use bbs_database::{Dialect, is_outage, schema};
 use bbs_lens::layout::schema::{Column, Index, Table};
 
+use super::lock_waits::patiently;
 use super::{Context, MigrateError};
 use crate::lock::fence::{Fence, FenceError};
 
@@ -21,13 +22,20 @@ pub(super) async fn try_schema_changes(
     if dialect == Dialect::Sqlite {
         return Ok(());
     }
-    match fence.change_schema(&changes(dialect)).await {
-        Err(FenceError::Schema { statement, source }) if !is_outage(&source) => {
+    // All of them in each attempt: the first ones drop what one without a lock has left.
+    let statements = changes(dialect);
+    let tried = patiently(context, || async {
+        Ok(fence.change_schema(&statements).await?)
+    });
+    match tried.await {
+        Err(MigrateError::Fence(FenceError::Schema { statement, source }))
+            if !is_outage(&source) =>
+        {
             // Fails for the same reason, if that is the missing right.
             let _ = fence.change_schema(&dropped(dialect)).await;
             Err(MigrateError::Trial { statement, source })
         }
-        tried => Ok(tried?),
+        tried => tried,
     }
 }
 

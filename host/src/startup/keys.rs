@@ -72,6 +72,7 @@ impl Prepared {
             keyring: Arc::clone(&self.keyring),
             scope,
             progress: self.progress.clone(),
+            lock_timeout: self.lock_waits().timeout,
             throttle: self.throttle.clone(),
             clock: Arc::new(SystemClock),
         }

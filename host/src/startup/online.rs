@@ -192,7 +192,7 @@ impl Prepared {
             if !fault.is_transient() {
                 return Err(fault.into());
             }
-            let holders = migrate::lock_holders(context).await;
+            let holders = migrate::lock_holders(&context.database).await;
             let Some(pause) = pauses.next() else {
                 return Err(MigrateError::Locked {
                     holders,

@@ -39,7 +39,8 @@ use crate::http::Gate;
 use crate::lock::fence::Fence;
 use crate::metrics::{AdvancedRoutes, Measures, Metrics};
 use crate::migrate::{
-    self, Context, Decision, Intent, MigrateError, RunOutcome, Runner, ServingQuarantine, Tuning,
+    self, Context, Decision, Intent, LockWaits, MigrateError, RunOutcome, Runner,
+    ServingQuarantine, Tuning,
 };
 use crate::store::{Lenses, NATIVE, Store, TableAccess};
 
@@ -383,6 +384,15 @@ impl Prepared {
             now_ns: SystemClock.now_ns(),
             tuning: self.tuning(),
             is_online: false,
+        }
+    }
+
+    /// How changes of the schema wait for locks.
+    pub(super) fn lock_waits(&self) -> LockWaits<'_> {
+        LockWaits {
+            database: &self.database,
+            progress: &self.progress,
+            timeout: self.tuning().lock_timeout,
         }
     }
 

@@ -149,7 +149,7 @@ impl Prepared {
         let is_higher =
             |(name, serial): &(&str, u64)| remembered.get(*name).is_none_or(|known| known < serial);
         let higher: Vec<_> = serials.filter(is_higher).collect();
-        Ok(migrate::remember_catalog_serials(&self.database, fence, &higher).await?)
+        Ok(migrate::remember_catalog_serials(self.lock_waits(), fence, &higher).await?)
     }
 
     /// Like [`may_begin`](Self::may_begin), for a host: also allows finishing the rollback that its

@@ -35,6 +35,7 @@ async fn rotation_sets_the_label() {
             tables: SealedTable::of(&things()).into_iter().collect(),
         },
         progress: Progress::default(),
+        lock_timeout: PATIENCE,
         throttle: Throttle::default(),
         clock: Arc::new(StoppedClock::at(1)),
     };

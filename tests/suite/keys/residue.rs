@@ -30,6 +30,7 @@ async fn residue_is_resealed_and_restored_with_the_new_key_alone(kind: Kind) {
         .await
         .unwrap(),
         progress: Progress::default(),
+        lock_timeout: PATIENCE,
         throttle: Throttle::default(),
         clock: Arc::new(StoppedClock::at(1)),
     };
