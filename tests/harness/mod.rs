@@ -9,6 +9,7 @@ pub mod bosh;
 pub mod certificates;
 pub mod console;
 pub mod database;
+pub mod declared;
 pub mod deployment;
 pub mod diego;
 pub mod engine;

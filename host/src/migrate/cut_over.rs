@@ -7,7 +7,7 @@
 //! not copied after the version is durable as well, since they may be many. A start that finds the
 //! mark of either completes the cut-over before anything else.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use backon::BackoffBuilder;
@@ -130,6 +130,13 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         .collect();
     let belongings = schema::belongings(&mut tx, &copies).await;
     let belongings = belongings.about("what belongs to the replaced tables")?;
+    let mut creations = BTreeMap::new();
+    for plan in &job.plans {
+        if plan.strategy == Strategy::Create {
+            let statements = created(&mut tx, job, plan).await?;
+            creations.insert(plan.table.name.as_str(), statements);
+        }
+    }
     for name in replaced(&job.lens, &job.plans) {
         let table = &job.lens.source.tables[&name];
         run(
@@ -150,7 +157,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
                     .map(|found| statements::in_place(job.server, &job.lens, plan, &found))
                     .unwrap_or_default()
             }
-            Strategy::Create => created(&mut tx, job, plan).await?,
+            Strategy::Create => creations.remove(name.as_str()).unwrap_or_default(),
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
         run(&mut tx, name, statements).await?;
@@ -476,7 +483,8 @@ async fn old_names(
     ))
 }
 
-/// The statements that create a table without rows, beside those that the migration begins with.
+/// The statements that create a table without rows, beside those that the migration begins with:
+/// as long as these have their names.
 async fn created(
     tx: &mut Transaction,
     work: &Work,

@@ -1,14 +1,21 @@
 //! Objects that a migration carries over, up and down: the server's own catalog says the same of
 //! the tables before and after.
 
+use std::sync::Arc;
+
 use bbs::testing::database::sql;
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::Intent;
 use bbs::testing::migrate::online::{self, Start};
+use bbs_lens::layout::manifest::Manifest;
+use bbs_lens::layout::schema::{Column, Table};
+use bbs_lens::transform::Transform;
 
 use super::{newest, with_fixture};
 use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
+use crate::harness::declared::declared;
 use crate::harness::fixture::{OLDEST, VERSION};
+use crate::harness::modules::ADD_ON_VERSION;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::stored::Stored;
 
@@ -253,7 +260,8 @@ async fn collate_columns(stored: &Stored, kind: Kind) {
 /// Asserts that these are the collations of the LRPs, and that values that differ stay different.
 async fn assert_collated(stored: &Stored, query: &str, before: &[String]) {
     let mut found = properties(stored, query).await;
-    found.retain(|line| !line.starts_with("bbs_") && !line.contains("__"));
+    let is_created = |line: &String| line.starts_with("bbs_") || line.starts_with("acme_");
+    found.retain(|line| !is_created(line) && !line.contains("__"));
     assert_eq!(found, before);
     let different = "SELECT process_guid FROM desired_lrps \
                      WHERE process_guid IN ('Guid-Aa', 'guid-aA') ORDER BY 1";
@@ -262,15 +270,17 @@ async fn assert_collated(stored: &Stored, query: &str, before: &[String]) {
 
 on_each_server!(column_keeps_a_collation_of_its_own);
 /// Goal: values that differ stay different, and those of a copy can be compared with those of its
-/// original. Method: guids are compared by their bytes, and two of them differ in case.
+/// original, and those of a created table with both. Method: guids are compared by their bytes, and
+/// two of them differ in case. One of the created tables is the first by name.
 async fn column_keeps_a_collation_of_its_own(kind: Kind) {
-    let stored = with_fixture(kind).await;
+    let mut stored = with_fixture(kind).await;
+    stored.context.migrations.push(acme_notes());
     let newest = newest(&stored);
     collate_columns(&stored, kind).await;
-    let (query, created) = if kind == Kind::Postgres {
-        (POSTGRES_COLLATIONS, "bbs_lrp_updates process_guid C")
+    let (query, collation) = if kind == Kind::Postgres {
+        (POSTGRES_COLLATIONS, "C")
     } else {
-        (MYSQL_COLLATIONS, "bbs_lrp_updates process_guid utf8mb4_bin")
+        (MYSQL_COLLATIONS, "utf8mb4_bin")
     };
     let before = properties(&stored, query).await;
     assert_eq!(before.len(), 4, "{before:?}");
@@ -290,8 +300,21 @@ async fn column_keeps_a_collation_of_its_own(kind: Kind) {
     assert_collated(&stored, query, &before).await;
     stored.up(newest).await.unwrap();
     assert_collated(&stored, query, &before).await;
-    let created = created.to_owned();
-    assert!(properties(&stored, query).await.contains(&created));
+    let found = properties(&stored, query).await;
+    for created in ["acme_notes", "bbs_lrp_updates"] {
+        let key = format!("{created} process_guid {collation}");
+        assert!(found.contains(&key), "{key}: {found:?}");
+    }
+}
+
+/// An add-on that creates a table with the key of LRPs.
+fn acme_notes() -> Arc<dyn Transform> {
+    let notes = Table::new("acme_notes")
+        .column(Column::varchar("process_guid", 255))
+        .column(Column::varchar("note", 40).nullable())
+        .primary_key(["process_guid"])
+        .partition_key("process_guid");
+    declared(Manifest::new(ADD_ON_VERSION, "acme-notes").create_table(notes))
 }
 
 on_each_database!(additional_column_keeps_its_values_and_index);
