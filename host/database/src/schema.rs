@@ -98,6 +98,13 @@ pub struct PhysicalColumn {
     pub special: Option<String>,
 }
 
+impl PhysicalColumn {
+    /// Whether PostgreSQL computes it from other columns, whose types it then keeps from changing.
+    pub fn is_generated(&self) -> bool {
+        self.special.as_deref() == Some("GENERATED")
+    }
+}
+
 /// The properties of a column that no layout states: its owner chose them, and they stay when its
 /// definition changes, or its table is replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 //! and what this user may not do. Every entry that migrates calls it, and so do `status` and
 //! `plan`, so that they promise what a start keeps. Reads only.
 
-use bbs_database::schema::{self, AttachedObject, PhysicalTable};
+use bbs_database::schema::{self, AttachedObject, PhysicalColumn, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction};
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
@@ -234,9 +234,7 @@ pub(super) async fn hanging(
         let objects = if replaced.contains(table) {
             lost_with(tx, histories, work, table).await?
         } else if work.widens(table) {
-            let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
-            objects.retain(|object| object.blocks_widening);
-            objects
+            blocking(tx, table).await?
         } else {
             Vec::new()
         };
@@ -259,6 +257,18 @@ pub(super) async fn hanging(
     Ok(reasons)
 }
 
+/// The objects that keep the type of a column of a table from being changed in place.
+async fn blocking(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, MigrateError> {
+    let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
+    objects.retain(|object| object.blocks_widening);
+    if tx.dialect() == Dialect::Postgres {
+        let found = schema::read_back(tx, table).await?.unwrap_or_default();
+        let generated = found.columns.iter().filter(|column| column.is_generated());
+        objects.extend(generated.map(|column| as_object(tx.dialect(), table, column)));
+    }
+    Ok(objects)
+}
+
 /// The objects of a table that its successor cannot be given.
 async fn lost_with(
     tx: &mut Transaction,
@@ -277,16 +287,7 @@ async fn lost_with(
     let known = as_it_may_be_found(dialect, work, source, Some(&found));
     for column in &found.columns {
         if known.find_column(&column.name).is_none() {
-            let special = column
-                .special
-                .iter()
-                .map(|special| format!(" {special}"))
-                .collect::<String>();
-            let description = format!("column {} of type {}{special}", column.name, column.kind);
-            objects.push(AttachedObject::new(
-                description,
-                schema::drop_column(dialect, table, &column.name),
-            ));
+            objects.push(as_object(dialect, table, column));
         }
     }
     for index in &found.indexes {
@@ -300,6 +301,19 @@ async fn lost_with(
         }
     }
     Ok(objects)
+}
+
+/// A column that the migration does not know.
+fn as_object(dialect: Dialect, table: &str, column: &PhysicalColumn) -> AttachedObject {
+    let special = column
+        .special
+        .iter()
+        .map(|special| format!(" {special}"))
+        .collect::<String>();
+    AttachedObject::new(
+        format!("column {} of type {}{special}", column.name, column.kind),
+        schema::drop_column(dialect, table, &column.name),
+    )
 }
 
 /// The description of what the server's catalog has about a table.

@@ -74,6 +74,17 @@ const OBJECTS: &[Object] = &[
         &["CREATE TABLE op_copies (copied desired_lrps)"],
         "column copied of table op_copies",
     ),
+    object(
+        &[
+            "ALTER TABLE desired_lrps ADD COLUMN op_long TEXT GENERATED ALWAYS AS (rootfs || domain) STORED",
+        ],
+        "column op_long",
+    ),
+    object(
+        &["CREATE FUNCTION op_longest() RETURNS TEXT LANGUAGE sql \
+             BEGIN ATOMIC SELECT max(rootfs) FROM desired_lrps; END"],
+        "function op_longest()",
+    ),
 ];
 
 on_one_server!(

@@ -7,10 +7,13 @@ WITH t AS (
         AND c.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema())
 ),
 dependent AS (
-    SELECT DISTINCT d.classid, d.objid, d.objsubid
+    SELECT
+        d.classid, d.objid, d.objsubid,
+        bool_or(d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjsubid > 0) AS names_a_column
     FROM pg_catalog.pg_depend d, t
     WHERE (d.refclassid = 'pg_catalog.pg_class'::regclass AND d.refobjid = t.oid)
         OR (d.refclassid = 'pg_catalog.pg_type'::regclass AND d.refobjid IN (t.reltype, t.typarray))
+    GROUP BY d.classid, d.objid, d.objsubid
 )
 SELECT
     CASE
@@ -36,9 +39,10 @@ SELECT
                 (SELECT pubname FROM pg_catalog.pg_publication b WHERE b.oid = p.prpubid), t.oid::regclass)
         ELSE format('DROP %s %s', upper(i.type), i.identity)
     END AS removal,
-    -- Views and rules, publications of columns or rows, columns of the type of its rows.
+    -- Views and rules, publications of columns or rows, columns of the type of its rows, functions whose body is parsed.
     r.oid IS NOT NULL OR p.oid IS NOT NULL OR (c.oid IS NOT NULL AND c.relkind <> 'S' AND h.inhrelid IS NULL)
-        OR i.type IN ('trigger', 'policy') AS blocks_widening
+        OR i.type IN ('trigger', 'policy')
+        OR (d.classid = 'pg_catalog.pg_proc'::regclass AND d.names_a_column) AS blocks_widening
 FROM t
 CROSS JOIN dependent d
 LEFT JOIN pg_catalog.pg_class c ON d.classid = 'pg_catalog.pg_class'::regclass AND c.oid = d.objid
