@@ -13,7 +13,7 @@ use std::time::Duration;
 use backon::BackoffBuilder;
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction, sql};
-use bbs_lens::layout::schema::{Index, Layout};
+use bbs_lens::layout::schema::{Column, Index, Layout};
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
@@ -285,7 +285,7 @@ async fn inverse_changes(
     })
 }
 
-/// The inverse of [`statements::in_place`], as far as its changes are there.
+/// The inverse of [`statements::in_place`], as far as its changes are there, but for types.
 fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
@@ -300,8 +300,36 @@ fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<Str
     new.iter()
         .filter(is_made)
         .map(|index| schema::drop_index(work.dialect, name, &index.name))
+        .chain(restored_defaults(work, plan, found))
         .chain(schema::drop_columns(work.dialect, name, columns))
         .chain(schema::create_indexes(work.dialect, name, old))
+        .collect()
+}
+
+/// The statements that give columns the defaults of the source, and leave their types.
+fn restored_defaults(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
+    let name = &plan.table.name;
+    let target = found.widened(work.dialect, &plan.table);
+    let is_made = |after: &Column| {
+        let mut columns = found.columns.iter();
+        columns.any(|column| schema::serves(work.dialect, column, after))
+    };
+    let before = work.lens.source.tables.get(name);
+    let restored = before
+        .into_iter()
+        .flat_map(|source| &source.columns)
+        .filter_map(|before| {
+            let after = target.find_column(&before.name)?;
+            (before.default != after.default && is_made(after)).then(|| Column {
+                default: before.default.clone(),
+                ..after.clone()
+            })
+        });
+    restored
+        .map(|column| {
+            let options = found.options_of(&column.name);
+            schema::alter_column(work.dialect, name, &column, &options)
+        })
         .collect()
 }
 
@@ -348,13 +376,13 @@ pub(super) async fn check_names(context: &Context, job: &Job) -> Result<(), Migr
 
 async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    let found = schema::read_back(&mut reader, &plan.table.name).await?;
-    super::same_schema(
-        context.database.dialect(),
-        &plan.table.name,
-        found,
-        &plan.table,
-    )
+    let name = &plan.table.name;
+    let found = schema::read_back(&mut reader, name).await?;
+    let dialect = context.database.dialect();
+    let table = found
+        .as_ref()
+        .map(|found| found.widened(dialect, &plan.table));
+    super::same_schema(dialect, name, found, table.as_ref().unwrap_or(&plan.table))
 }
 
 /// Completes a migration whose version is durable, before anything else begins. Returns the phase

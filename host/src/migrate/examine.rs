@@ -115,15 +115,17 @@ async fn sources(
 
 /// A table of the source as it may be found: with some of the changes that lead to the target. A
 /// start that was interrupted made them, or Diego's BBS, whose changes of a schema commit before
-/// the version on MySQL.
+/// the version on MySQL. A migration that was given up there leaves types that it made wider.
 fn as_it_may_be_found(
     dialect: Dialect,
     work: &Work,
     source: &Table,
     found: Option<&PhysicalTable>,
 ) -> Table {
-    let mut table = source.clone();
-    let Some(found) = found else { return table };
+    let Some(found) = found else {
+        return source.clone();
+    };
+    let mut table = found.widened(dialect, source);
     let passed: Vec<_> = work
         .passed
         .iter()

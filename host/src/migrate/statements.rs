@@ -74,10 +74,14 @@ pub(super) fn in_place(
     let columns = columns
         .iter()
         .filter(|column| !found.has_column(&column.name));
+    // A type that is wider than the target's already would become narrower.
+    let target = found.widened(dialect, &plan.table);
+    let altered = plan.widened(source, dialect).map(|column| {
+        let column = target.find_column(&column.name).unwrap_or(column);
+        schema::alter_column(dialect, name, column, &found.options_of(&column.name))
+    });
     old.map(|index| schema::drop_index(dialect, name, &index.name))
-        .chain(plan.widened(source, dialect).map(|column| {
-            schema::alter_column(dialect, name, column, &found.options_of(&column.name))
-        }))
+        .chain(altered)
         .chain(add_columns(server, name, columns))
         // Apart from the columns: MySQL would rewrite the table for a statement with both.
         .chain(schema::create_indexes(dialect, name, new))

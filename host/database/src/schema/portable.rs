@@ -1,9 +1,9 @@
 //! Columns and indexes of a database that no migration declares, as a layout describes them; those
-//! that it cannot describe exactly have no such form.
+//! that it cannot describe exactly have no such form. And types that are wider than declared.
 
-use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing};
+use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Sealing, Table};
 
-use super::{PhysicalColumn, PhysicalIndex, PhysicalTable, type_name};
+use super::{ColumnChange, PhysicalColumn, PhysicalIndex, PhysicalTable, column_change, type_name};
 use crate::Dialect;
 
 /// The types without a length.
@@ -36,6 +36,33 @@ impl PhysicalColumn {
             default,
             sealing: Sealing::Plain,
         })
+    }
+}
+
+impl PhysicalTable {
+    /// A layout's table with the lengths of texts that are larger here. On MariaDB and MySQL a
+    /// migration that is given up may have changed them in place, and leaves them: every value
+    /// fits.
+    #[must_use]
+    pub fn widened(&self, dialect: Dialect, table: &Table) -> Table {
+        let mut table = table.clone();
+        if dialect != Dialect::Mysql {
+            return table;
+        }
+        for column in &mut table.columns {
+            let found = self.columns.iter().find(|found| found.name == column.name);
+            let Some(kind) = found.and_then(|found| column_type(dialect, &found.kind)) else {
+                continue;
+            };
+            let widened = Column {
+                kind,
+                ..column.clone()
+            };
+            if column_change(dialect, column, &widened) == ColumnChange::Widening {
+                *column = widened;
+            }
+        }
+        table
     }
 }
 
@@ -90,6 +117,34 @@ mod tests {
             default,
             options: ColumnOptions::default(),
             special: None,
+        }
+    }
+
+    #[test]
+    fn length_that_the_server_makes_larger_in_place_may_be_found() {
+        let found = |kind| PhysicalTable {
+            columns: vec![column(kind, None)],
+            ..PhysicalTable::default()
+        };
+        let widened = |dialect, declared, kind| {
+            let note = Column::varchar("note", declared).nullable();
+            let table = Table::new("things").column(note);
+            found(kind).widened(dialect, &table).columns[0].kind
+        };
+        for (declared, kind, allowed) in [
+            (300, "VARCHAR(600)", 600),
+            (300, "VARCHAR(300)", 300),
+            (600, "VARCHAR(300)", 600),
+            (100, "VARCHAR(200)", 200),
+            (255, "VARCHAR(600)", 255),
+            (300, "LONGTEXT", 300),
+        ] {
+            let allowed = ColumnType::Varchar(allowed);
+            assert_eq!(widened(Dialect::Mysql, declared, kind), allowed, "{kind}");
+        }
+        for dialect in [Dialect::Postgres, Dialect::Sqlite] {
+            let kept = ColumnType::Varchar(300);
+            assert_eq!(widened(dialect, 300, "VARCHAR(600)"), kept);
         }
     }
 
