@@ -18,6 +18,7 @@ use crate::lock::upsert_domain;
 
 mod backups;
 mod carried;
+mod changed_ahead;
 mod half_done;
 mod in_place;
 mod kinds;

@@ -289,7 +289,12 @@ async fn inverse_changes(
 fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
-    let is_made = |index: &&Index| found.has_same_index(index);
+    // With other columns it is that of a module which a corrected one has replaced: examination
+    // refuses an index of the owner's under its name.
+    let is_made = |index: &&Index| {
+        let is_old = |old: &Index| old.name == index.name && found.has_same_index(old);
+        found.has_index(&index.name) && !old.iter().any(is_old)
+    };
     let columns = columns
         .iter()
         .filter(|column| found.has_column(&column.name));
