@@ -110,6 +110,7 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
             .await
             .unwrap_or_else(|fault| panic!("{guid}: {fault}\n{:#?}", host.output()));
     }
+    installation.succeed(&["migrate", "rate", "none"]);
     host.wait_for_line(|line| line.contains("the migration failed; the API continues"));
     for guid in ["one", "another"] {
         assert_eq!(
