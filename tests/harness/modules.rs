@@ -2,6 +2,7 @@
 //! the first test that needs them, once per state of the source.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Once};
@@ -263,6 +264,40 @@ pub fn chain(error: &dyn std::error::Error) -> String {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(": ")
+}
+
+/// The target folder of crates of the workspace for commands that are run elsewhere: it has the
+/// builds of [`modules`] and [`guests`].
+pub fn workspace_target() -> PathBuf {
+    workspace().join("target")
+}
+
+/// An empty folder in which an author makes a crate, at one path for all tests. The flags of a build
+/// name the folder of the crate, so that cargo compiles the SDK again for a crate elsewhere, or of
+/// another name. A file lock lets one test after the other have it.
+pub struct AuthorsFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl AuthorsFolder {
+    /// Blocks while another test has the folder.
+    pub fn locked() -> Self {
+        std::fs::create_dir_all(folder()).expect("the target folder can be written");
+        let lock = File::create(folder().join("author.lock"));
+        let lock = lock.expect("the target folder can be written");
+        lock.lock().expect("a file lock");
+        let path = folder().join("author");
+        if path.exists() {
+            std::fs::remove_dir_all(&path).expect("the files of the test before can be removed");
+        }
+        std::fs::create_dir(&path).expect("the target folder can be written");
+        Self { path, _lock: lock }
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
 }
 
 /// The shared target folder of crates outside of the workspace, so that the SDK is compiled once.

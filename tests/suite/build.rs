@@ -9,17 +9,34 @@ use bbs::testing::modules::catalog::Catalog;
 use bbs_lens::transform::Transform;
 
 use crate::harness::modules::{
-    authors_target, copy_folder, guest, guests, modules, sandbox, without_debug_information,
+    AuthorsFolder, authors_target, copy_folder, guest, guests, modules, sandbox,
+    without_debug_information, workspace_target,
 };
 use crate::harness::{bbs, workspace};
 
 fn module(folder: &Path, arguments: &[&str]) -> Output {
+    module_in(&authors_target(), folder, arguments)
+}
+
+/// Builds crates of `tests/guests` into the folder `modules` of another one.
+fn build_guests(folder: &Path, guests: &[&str]) -> Output {
+    let crates = guests.iter().map(|name| {
+        let guest = workspace().join("tests/guests").join(name);
+        guest.display().to_string()
+    });
+    let crates: Vec<_> = crates.collect();
+    let mut arguments = vec!["build", "--into", "modules"];
+    arguments.extend(crates.iter().map(String::as_str));
+    module_in(&workspace_target(), folder, &arguments)
+}
+
+fn module_in(target: &Path, folder: &Path, arguments: &[&str]) -> Output {
     let mut command = crate::harness::command();
     command
         .arg("module")
         .args(arguments)
         .current_dir(folder)
-        .env("CARGO_TARGET_DIR", authors_target())
+        .env("CARGO_TARGET_DIR", target)
         .output()
         .unwrap()
 }
@@ -59,7 +76,7 @@ fn sdk() -> String {
 
 #[test]
 fn a_new_migration_is_tested_built_checked_and_listed_last() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     let sdk = sdk();
     succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk]));
     succeed(cargo_test(&work.path().join("add-colour")));
@@ -89,7 +106,7 @@ fn a_new_migration_is_tested_built_checked_and_listed_last() {
 
 #[test]
 fn a_new_translator_is_tested_and_built() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     let sdk = sdk();
     let new = [
         "new",
@@ -124,7 +141,7 @@ fn a_new_translator_is_tested_and_built() {
 /// and is left out of the list of all modules.
 #[test]
 fn module_that_may_have_run_is_replaced_only_on_request() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     let sdk = sdk();
     succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk]));
     let build = ["build", "add-colour", "--into", "modules"];
@@ -221,7 +238,7 @@ fn module_that_may_have_run_is_replaced_only_on_request() {
 /// Method: a value of another type than the column's.
 #[test]
 fn module_that_refuses_every_unit_fails_the_check() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk()]));
     copy_folder(&modules(), &work.path().join("modules"));
     let source = work.path().join("add-colour/src/lib.rs");
@@ -251,7 +268,7 @@ fn module_that_refuses_every_unit_fails_the_check() {
 /// Method: the stream of a new translator is made of one that the newer version does not have.
 #[test]
 fn translator_of_a_missing_event_stream_fails_the_check_and_is_not_added() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     for folder in ["modules", "shipped"] {
         copy_folder(&modules(), &work.path().join(folder));
     }
@@ -292,20 +309,13 @@ fn new_does_not_overwrite_an_existing_folder() {
 #[test]
 fn a_migration_older_than_the_first_is_not_built_into_a_folder() {
     let work = tempfile::tempdir().unwrap();
-    let things = workspace()
-        .join("tests/guests/things")
-        .display()
-        .to_string();
     copy_folder(&modules(), &work.path().join("modules"));
     let before = std::fs::read(work.path().join("modules/catalog.toml")).unwrap();
     let words = [
         "migration 50 is older than 1461790966",
         "give it a later version",
     ];
-    refused(
-        module(work.path(), &["build", &things, "--into", "modules"]),
-        &words,
-    );
+    refused(build_guests(work.path(), &["things"]), &words);
     assert_eq!(
         std::fs::read(work.path().join("modules/catalog.toml")).unwrap(),
         before
@@ -315,7 +325,7 @@ fn a_migration_older_than_the_first_is_not_built_into_a_folder() {
 
 #[test]
 fn compile_error_shows_cargos_output() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk()]));
     std::fs::write(work.path().join("add-colour/src/lib.rs"), "fn broken( {}").unwrap();
     refused(
@@ -326,7 +336,7 @@ fn compile_error_shows_cargos_output() {
 
 #[test]
 fn a_crate_without_a_module_is_refused() {
-    let work = tempfile::tempdir().unwrap();
+    let work = AuthorsFolder::locked();
     succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk()]));
     std::fs::write(work.path().join("add-colour/src/lib.rs"), "").unwrap();
     let words = ["add-colour", "export macro"];
@@ -357,6 +367,7 @@ fn build_of_a_missing_crate_is_refused() {
 
 #[test]
 fn modules_can_be_created_tested_and_built_outside_the_repository() {
+    // Not the folder that the other tests share, so that a build at another place is shown.
     let work = tempfile::tempdir().unwrap();
     let output = succeed(module(work.path(), &["new", "add-colour"]));
     assert!(output.contains("bbs-sdk"), "{output}");
@@ -403,11 +414,7 @@ fn modules_that_are_built_into_one_folder_at_once_are_both_listed() {
     std::thread::scope(|scope| {
         for guest in ["things", "chatty-translator"] {
             let folder = work.path();
-            scope.spawn(move || {
-                let guest = workspace().join("tests/guests").join(guest);
-                let guest = guest.display().to_string();
-                succeed(module(folder, &["build", &guest, "--into", "modules"]))
-            });
+            scope.spawn(move || succeed(build_guests(folder, &[guest])));
         }
     });
     let catalog = Catalog::load(&work.path().join("modules"), &sandbox()).unwrap();
@@ -574,17 +581,7 @@ fn inspect_of_a_non_wasm_file_fails_with_one_line() {
 #[test]
 fn module_with_state_between_calls_and_residue_without_a_record_fails_the_check() {
     let work = tempfile::tempdir().unwrap();
-    let crates = ["things", "keeps-state"].map(|name| {
-        workspace()
-            .join("tests/guests")
-            .join(name)
-            .display()
-            .to_string()
-    });
-    succeed(module(
-        work.path(),
-        &["build", &crates[0], &crates[1], "--into", "modules"],
-    ));
+    succeed(build_guests(work.path(), &["things", "keeps-state"]));
     let output = module(work.path(), &["check", "modules"]);
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
     for words in [

@@ -13,7 +13,7 @@ use std::process::Command;
 use bbs::testing::modules::catalog::Catalog;
 
 use crate::harness::engine::{PASSWORD, USER};
-use crate::harness::modules::{authors_target, modules, sandbox};
+use crate::harness::modules::{modules, sandbox, workspace_target};
 use crate::harness::output::{errors, succeeded};
 
 /// A temporary folder with a copy of the default modules in `modules`, where commands run.
@@ -49,7 +49,7 @@ impl Site {
         command
             .env("NO_PROXY", "127.0.0.1")
             .env_remove("SSL_CERT_FILE")
-            .env("CARGO_TARGET_DIR", authors_target());
+            .env("CARGO_TARGET_DIR", workspace_target());
         command
     }
 

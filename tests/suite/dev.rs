@@ -369,15 +369,16 @@ async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
 fn files_with_a_new_migration() -> &'static [(OsString, Vec<u8>)] {
     static FILES: OnceLock<Vec<(OsString, Vec<u8>)>> = OnceLock::new();
     FILES.get_or_init(|| {
-        let workbench = tempfile::tempdir().unwrap();
+        let workbench = modules::AuthorsFolder::locked();
         let built = workbench.path().join("built");
         modules::copy_folder(&modules::modules(), &built);
         let sdk = harness::workspace().join("sdk");
         module(
             workbench.path(),
-            &["new", "add-owner", "--sdk", sdk.to_str().unwrap()],
+            &["new", "add-colour", "--sdk", sdk.to_str().unwrap()],
         );
-        module(workbench.path(), &["build", "add-owner", "--into", "built"]);
+        let build = ["build", "add-colour", "--into", "built"];
+        module(workbench.path(), &build);
         let files = std::fs::read_dir(built).unwrap().map(Result::unwrap);
         files
             .map(|file| (file.file_name(), std::fs::read(file.path()).unwrap()))

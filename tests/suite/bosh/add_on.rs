@@ -13,12 +13,12 @@ use crate::harness::bosh::package::{files_of_package, install, yaml};
 use crate::harness::console::{blocks, run};
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
-use crate::harness::modules::modules;
+use crate::harness::modules::{AuthorsFolder, modules};
 use crate::harness::{command, http_client, workspace};
 
-const CRATE: &str = "acme-thing";
+const CRATE: &str = "add-colour";
 /// The name of the release, its job and its package.
-const NAME: &str = "bbs-modules-acme-thing";
+const NAME: &str = "bbs-modules-add-colour";
 
 fn new(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = command();
@@ -51,15 +51,13 @@ fn refused(output: &Output, words: &str) {
     );
 }
 
-/// A new crate on top of the default modules, with its release.
-fn new_release(name: &str) -> (tempfile::TempDir, PathBuf) {
-    let work = tempfile::tempdir().unwrap();
+/// The release of a new crate on top of the default modules.
+fn new_release(folder: &Path, name: &str) -> PathBuf {
     succeed(&new(
-        work.path(),
+        folder,
         &[name, "--bosh", "--base", modules().to_str().unwrap()],
     ));
-    let release = work.path().join(name).join("bosh");
-    (work, release)
+    folder.join(name).join("bosh")
 }
 
 /// Builds the modules of a release with the commands of its README.
@@ -101,7 +99,8 @@ fn contents(folder: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 /// host with the pattern of folders of the BOSH job finds it there when it reloads.
 #[test]
 fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
-    let (_work, release) = new_release(CRATE);
+    let work = AuthorsFolder::locked();
+    let release = new_release(work.path(), CRATE);
     build(&release, CRATE);
 
     let packages = tempfile::tempdir().unwrap();
@@ -111,6 +110,7 @@ fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
     let newest = installation.data_version();
 
     install(&release, NAME, packages.path());
+    drop(work);
     let installed = packages.path().join(NAME).join("bbs-modules");
     for path in glob::glob(installed.join("*").to_str().unwrap())
         .unwrap()
@@ -142,7 +142,8 @@ fn release_of_a_new_module_brings_it_to_a_running_host_that_migrates_to_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn release_of_a_new_translator_brings_it_to_a_running_host_that_serves_its_version() {
-    let (_work, release) = new_release("0.8-to-0.9");
+    let work = AuthorsFolder::locked();
+    let release = new_release(work.path(), "0.8-to-0.9");
     build(&release, "0.8-to-0.9");
     let packages = tempfile::tempdir().unwrap();
     let installation = installation(packages.path());
@@ -158,6 +159,7 @@ async fn release_of_a_new_translator_brings_it_to_a_running_host_that_serves_its
     };
     assert_eq!(status_of("/v0.8/ping").await, 406);
     install(&release, "bbs-modules-0.8-to-0.9", packages.path());
+    drop(work);
     let reloaded = installation.succeed(&["module", "reload"]);
     assert!(reloaded.contains("Added: 0.8-to-0.9.wasm."), "{reloaded}");
     assert_eq!(
@@ -169,7 +171,8 @@ async fn release_of_a_new_translator_brings_it_to_a_running_host_that_serves_its
 
 #[test]
 fn release_of_a_new_module_has_the_files_and_names_that_bosh_requires() {
-    let (_work, release) = new_release(CRATE);
+    let work = tempfile::tempdir().unwrap();
+    let release = new_release(work.path(), CRATE);
     for (file, key) in [
         ("config/final.yml", "/name"),
         (&format!("jobs/{NAME}/spec"), "/name"),
@@ -219,7 +222,8 @@ fn release_of_a_new_module_has_the_files_and_names_that_bosh_requires() {
 /// release only.
 #[test]
 fn operations_of_a_release_name_it_in_their_paths() {
-    let (_work, release) = new_release(CRATE);
+    let work = tempfile::tempdir().unwrap();
+    let release = new_release(work.path(), CRATE);
     let operations = yaml(&release.join("ops/add-modules.yml"));
     let paths: Vec<_> = operations
         .as_array()
@@ -253,7 +257,7 @@ fn existing_crate_gets_a_release_once_and_stays_as_it_is() {
     );
     refused(
         &new(work.path(), &[CRATE, "--bosh"]),
-        "acme-thing/bosh already exists",
+        "add-colour/bosh already exists",
     );
     assert_eq!(contents(&folder), after);
 }
@@ -277,7 +281,7 @@ fn release_is_not_written_for_an_invalid_name_or_into_an_existing_folder() {
     std::fs::create_dir(work.path().join(CRATE)).unwrap();
     refused(
         &new(work.path(), &[CRATE, "--bosh"]),
-        "acme-thing already exists",
+        "add-colour already exists",
     );
     assert_eq!(
         std::fs::read_dir(work.path().join(CRATE)).unwrap().count(),

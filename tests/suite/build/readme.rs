@@ -2,6 +2,7 @@
 //! empty folder.
 
 use crate::harness::console::{ConsoleBlock, blocks, run};
+use crate::harness::modules::AuthorsFolder;
 use crate::harness::workspace;
 
 /// The blocks that need more than a program and a folder of modules.
@@ -28,7 +29,7 @@ fn commands_of_the_sdk_readme_succeed_in_an_empty_folder() {
             .sum::<usize>()
     );
     for block in blocks.iter().filter(|block| block.is_run) {
-        let work = tempfile::tempdir().unwrap();
+        let work = AuthorsFolder::locked();
         let output = run(&block.commands, work.path());
         let errors = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{:#?}\n{errors}", block.commands);

@@ -10,7 +10,7 @@ use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::fixture::{OLDEST, VERSION};
 use crate::harness::host::Installation;
 use crate::harness::layouts::NEWEST;
-use crate::harness::modules::{authors_target, copy_folder, modules, modules_with_split};
+use crate::harness::modules::{copy_folder, modules, modules_with_split, workspace_target};
 use crate::harness::registry::Registry;
 use crate::harness::workspace;
 use crate::quarantine::{Damaged, REASON};
@@ -34,7 +34,7 @@ fn run_in_folder(folder: &Path, arguments: &[&str]) -> (Value, Option<i32>) {
         .args(arguments)
         .arg("--json")
         .current_dir(folder)
-        .env("CARGO_TARGET_DIR", authors_target());
+        .env("CARGO_TARGET_DIR", workspace_target());
     command
         .env("BBS_REGISTRY_USERNAME", USER)
         .env("BBS_REGISTRY_PASSWORD", PASSWORD)
