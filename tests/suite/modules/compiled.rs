@@ -23,29 +23,45 @@ fn compile_folder(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
     )
 }
 
-/// Fills the folder beside the modules with the artifacts that `compile` would write there, which
-/// the cache of all tests has. Returns their number.
-fn fill_folder_beside_modules(bench: &Workbench) -> usize {
+/// The modules that [`fill`] leaves out where a test is about compiling them: all of them take long.
+const LEFT_OUT: usize = 3;
+
+/// Fills a folder with the artifacts that `compile` would write there, which the cache of all tests
+/// has, but for those of the first modules. Returns the number of its files.
+fn fill(bench: &Workbench, folder: &Path, left_out: usize) -> usize {
     compile(bench, &["--into", cache().to_str().unwrap()]);
-    let beside = bench.path("module-cache");
     std::fs::DirBuilder::new()
+        .recursive(true)
         .mode(0o700)
-        .create(&beside)
+        .create(folder)
         .unwrap();
-    let digests: Vec<_> = content(&bench.modules())
+    let digests: Vec<_> = modules_in(&bench.modules())
         .iter()
+        .skip(left_out)
         .map(|(_, module)| digest_of(module))
         .collect();
     for artifact in std::fs::read_dir(cache()).unwrap() {
         let artifact = artifact.unwrap();
         let name = artifact.file_name().into_string().unwrap();
         if digests.iter().any(|digest| name.starts_with(digest)) {
-            std::fs::copy(artifact.path(), beside.join(name)).unwrap();
+            std::fs::copy(artifact.path(), folder.join(name)).unwrap();
         }
     }
-    let (compiled, present) = compile(bench, &[]);
+    files_in(folder).len()
+}
+
+/// Fills the folder beside the modules with the artifacts of all of them.
+fn fill_folder_beside_modules(bench: &Workbench) {
+    fill(bench, &bench.path("module-cache"), 0);
+    let (compiled, _) = compile(bench, &[]);
     assert_eq!(compiled, 0, "the artifacts are those of `compile`");
-    present
+}
+
+/// The modules of a folder with their contents, in order.
+fn modules_in(folder: &Path) -> Vec<(PathBuf, Vec<u8>)> {
+    let mut files = content(folder);
+    files.retain(|(file, _)| file.extension().is_some_and(|e| e == "wasm"));
+    files
 }
 
 fn files_in(folder: &Path) -> Vec<PathBuf> {
@@ -55,10 +71,7 @@ fn files_in(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn modules_are_compiled_once_and_a_truncated_artifact_again() {
     let bench = Workbench::new();
-    let all = content(&modules())
-        .iter()
-        .filter(|(file, _)| file.extension().is_some_and(|e| e == "wasm"))
-        .count();
+    let all = modules_in(&modules()).len();
     assert_eq!(compile(&bench, &[]), (all, 0));
     assert_eq!(compile(&bench, &[]), (0, all));
     let artifact = files_in(&bench.path("module-cache")).swap_remove(0);
@@ -76,10 +89,15 @@ fn add_on_is_compiled_over_the_modules_that_it_continues() {
     let version = format!("migration {ADD_ON_VERSION}");
     bench.refused(&["compile", "add-ons/colour"], &[version.as_str()]);
     let add_on = ["add-ons/colour", "--base", "modules"];
+    let cache = bench.path("add-ons/module-cache");
+    let filled = fill(&bench, &cache, LEFT_OUT);
     assert_eq!(compile_folder(&bench, &add_on), (1, 0));
     assert_eq!(compile_folder(&bench, &add_on), (0, 1));
-    let cache = bench.path("add-ons/module-cache");
-    let compiled = files_in(&cache).len();
+    assert_eq!(
+        files_in(&cache).len(),
+        filled + LEFT_OUT + 1,
+        "the base is compiled as well"
+    );
 
     std::fs::rename(&cache, bench.path("module-cache")).unwrap();
     assert_eq!(compile_folder(&bench, &add_on), (0, 1));
@@ -88,21 +106,24 @@ fn add_on_is_compiled_over_the_modules_that_it_continues() {
         Vec::<PathBuf>::new(),
         "the cache of the base is read"
     );
-    assert_eq!(compile(&bench, &[]), (0, compiled - 1));
+    let base = modules_in(&bench.modules()).len();
+    assert_eq!(compile(&bench, &[]), (0, base));
 }
 
 #[test]
 fn two_commands_fill_one_cache_concurrently() {
     let bench = Workbench::new();
+    let cache = bench.path("module-cache");
+    let filled = fill(&bench, &cache, LEFT_OUT);
     let children: Vec<_> = (0..2)
         .map(|_| bench.command(&["compile", "modules"]).spawn().unwrap())
         .collect();
     for mut child in children {
         assert!(child.wait().unwrap().success());
     }
-    let (compiled, found) = compile(&bench, &[]);
+    let (compiled, _) = compile(&bench, &[]);
     assert_eq!(compiled, 0);
-    assert_eq!(files_in(&bench.path("module-cache")).len(), found);
+    assert_eq!(files_in(&cache).len(), filled + LEFT_OUT);
 }
 
 #[test]
@@ -139,7 +160,9 @@ fn host_uses_what_was_compiled_beside_its_modules() {
 #[test]
 fn host_does_not_use_compiled_modules_that_other_users_may_write() {
     let bench = Workbench::new();
-    let all = fill_folder_beside_modules(&bench);
+    fill_folder_beside_modules(&bench);
+    let own = bench.path("own");
+    let filled = fill(&bench, &own, LEFT_OUT);
     std::fs::set_permissions(
         bench.path("module-cache"),
         std::fs::Permissions::from_mode(0o777),
@@ -147,9 +170,9 @@ fn host_does_not_use_compiled_modules_that_other_users_may_write() {
     .unwrap();
     let mut host = installation(&bench).serve();
     assert_eq!(
-        files_in(&bench.path("own")).len(),
-        all,
-        "every module is compiled again"
+        files_in(&own).len(),
+        filled + LEFT_OUT,
+        "the modules that are compiled there alone are compiled again"
     );
     let log = host.output().join("\n");
     assert!(
@@ -161,6 +184,7 @@ fn host_does_not_use_compiled_modules_that_other_users_may_write() {
 #[test]
 fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
     let bench = Workbench::new();
+    fill(&bench, &bench.path("module-cache"), LEFT_OUT);
     let mut host: Host = installation(&bench)
         .set("module_cache_dir", "/dev/null/cache")
         .serve();
@@ -175,6 +199,7 @@ fn host_without_a_cache_that_can_be_written_serves_and_warns_once() {
 #[test]
 fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
     let bench = Workbench::new();
+    fill(&bench, &bench.path("module-cache"), LEFT_OUT);
     let shared = bench.path("home-cache");
     let serve = || {
         let data = bench.path("data").display().to_string();
@@ -194,7 +219,7 @@ fn hosts_of_one_user_share_compiled_modules_without_being_configured() {
         "the shared folder has precedence over the one in the data folder"
     );
     let first = content(&shared.join("bbs/modules"));
-    assert!(!first.is_empty());
+    assert_eq!(first.len(), LEFT_OUT);
     assert!(!serve());
     assert!(content(&shared.join("bbs/modules")) == first);
 }
