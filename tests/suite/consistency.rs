@@ -3,9 +3,10 @@
 //! with exactly the desired instances.
 //!
 //! `BBS_CONSISTENCY_RUNS` sets the number of runs on each database, `BBS_CONSISTENCY_SEED` the
-//! first seed. A failure prints its seed and its calls. The clock is the test's. What a call names
-//! is chosen among the records, and the host replaces containers in the background, so the seed
-//! repeats a run only as far as the records are the same when a call is chosen.
+//! first seed; `tests/run --all` has more runs on SQLite. A failure prints its seed and its calls.
+//! The clock is the test's. What a call names is chosen among the records, and the host replaces
+//! containers in the background, so the seed repeats a run only as far as the records are the same
+//! when a call is chosen.
 
 mod calls;
 mod checks;
@@ -22,6 +23,7 @@ use fastrand::Rng;
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
+use crate::harness::runs_all;
 use crate::harness::seed::{number, seed};
 use crate::harness::server::{NOW_NS, Server};
 
@@ -38,7 +40,8 @@ const INDICES: i32 = 5;
 on_each_layout!(random_calls_keep_the_store_consistent_and_convergence_settles_it);
 async fn random_calls_keep_the_store_consistent_and_convergence_settles_it(kind: Kind) {
     let (runs, calls) = match kind {
-        Kind::Sqlite => (6, 150),
+        Kind::Sqlite if runs_all() => (6, 150),
+        Kind::Sqlite => (2, 150),
         Kind::Postgres | Kind::Mariadb | Kind::Mysql => (2, 80),
     };
     let first = seed("BBS_CONSISTENCY_SEED");

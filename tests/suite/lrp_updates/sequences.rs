@@ -3,8 +3,8 @@
 //! that its record names.
 //!
 //! `PROPTEST_CASES` sets the number of sequences on each database, `PROPTEST_RNG_SEED` the seed,
-//! which is printed. It repeats the sequences, but not how far the host's work in the background is
-//! when each call is made.
+//! which is printed; `tests/run --all` has more sequences. The seed repeats them, but not how far
+//! the host's work in the background is when each call is made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,10 +17,12 @@ use tokio::task::block_in_place;
 use super::*;
 use crate::api::actual_lrps::{REMOVE, instance, key, net_info, remove};
 use crate::harness::database::on_each_database;
+use crate::harness::runs_all;
 use crate::harness::seed::seed;
 use crate::harness::server::NOW_NS;
 
-const CASES: u32 = 60;
+const CASES: u32 = 20;
+const ALL_CASES: u32 = 60;
 const DESIRED_INSTANCES: i32 = 2;
 const MINUTE_NS: i64 = 60_000_000_000;
 
@@ -96,7 +98,7 @@ async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|cases| cases.parse().ok())
-        .unwrap_or(CASES);
+        .unwrap_or(if runs_all() { ALL_CASES } else { CASES });
     let seed = seed("PROPTEST_RNG_SEED");
     println!(
         "PROPTEST_RNG_SEED={seed} on {kind:?}; repeats the sequences, not the host's work in the background"
