@@ -297,13 +297,25 @@ impl Host {
 
     /// Waits until `BBS_FAULT` has stopped the process.
     pub async fn until_stopped(&self) {
-        let stat = format!("/proc/{}/stat", self.pid());
+        super::until(|| self.is_stopped()).await;
+    }
+
+    /// Waits until `BBS_FAULT` has stopped the process. Returns false if it ends instead.
+    pub async fn stops(&mut self) -> bool {
+        let mut is_stopped = false;
         super::until(|| {
-            let stat = std::fs::read_to_string(&stat).expect("the process is there");
-            stat.rsplit_once(')')
-                .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
+            is_stopped = self.is_stopped();
+            is_stopped || self.has_ended()
         })
         .await;
+        is_stopped
+    }
+
+    fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
+        let stat = stat.expect("the process is there");
+        stat.rsplit_once(')')
+            .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
     }
 
     pub fn url(&self, path: &str) -> String {

@@ -124,7 +124,7 @@ points! {
 
 /// Kills the process here, as a lost machine would, if `BBS_FAULT` names the point: `<point>` for
 /// the first time that it is reached, `<point>:<n>` for the n-th. With `stop:` before it the
-/// process is stopped with SIGSTOP instead.
+/// process is stopped with SIGSTOP instead, with `stop:<point>:each` each time.
 #[cfg(any(feature = "fault", debug_assertions))]
 pub fn point(name: &'static str) {
     use std::collections::BTreeMap;
@@ -138,12 +138,10 @@ pub fn point(name: &'static str) {
     let (signal, wanted) = wanted
         .strip_prefix("stop:")
         .map_or(("KILL", wanted.as_str()), |rest| ("STOP", rest));
-    let (point, nth) = wanted.split_once(':').map_or((wanted, 1), |(point, nth)| {
-        (
-            point,
-            nth.parse()
-                .expect("BBS_FAULT is <point> or <point>:<n>, after `stop:` or not"),
-        )
+    let (point, passage) = wanted.split_once(':').unwrap_or((wanted, "1"));
+    let nth: Option<u64> = (passage != "each").then(|| {
+        let nth = passage.parse();
+        nth.expect("BBS_FAULT is <point>, <point>:<n> or <point>:each, after `stop:` or not")
     });
     let known = [
         &POINTS[..],
@@ -164,7 +162,7 @@ pub fn point(name: &'static str) {
         *passed += 1;
         *passed
     };
-    if passed == nth {
+    if nth.is_none_or(|nth| nth == passed) {
         // The shell's own `kill`: not every machine has the program. A stop takes effect once a
         // thread has taken the signal, so the shell waits until it is no longer pending (signal 19
         // in the mask). It may be continued at once.

@@ -7,7 +7,7 @@ use super::importing;
 use super::stores::{self, StoreLayout, sealed};
 use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::etcd::Etcd;
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 
 const LAYOUT: StoreLayout = StoreLayout::Halves;
 /// Bytes of each run information; etcd refuses values above 1.5 MB.
@@ -51,8 +51,8 @@ async fn count(installation: &Installation, query: &str) -> usize {
 
 on_each_database!(large_halves_of_desired_lrps_are_imported_in_small_transactions);
 /// Goal: scheduling information is small, and each brings its run information with it, so that a
-/// batch of the former is no bound. Method: an import is killed after its first, second, third …
-/// transaction; each has written a few of the rows.
+/// batch of the former is no bound. Method: an import is stopped after each of its transactions,
+/// which has written a few of the rows.
 async fn large_halves_of_desired_lrps_are_imported_in_small_transactions(kind: Kind) {
     const TABLES: [&str; 3] = [
         "SELECT process_guid FROM bbs_import_run",
@@ -61,28 +61,28 @@ async fn large_halves_of_desired_lrps_are_imported_in_small_transactions(kind: K
     ];
     let etcd = store().await;
     let installation = importing(kind, &etcd);
+    let mut command = installation.command(&["import", "etcd", "--json"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_IMPORT_BATCH}:each"));
+    let mut import = Host::begin(command);
     let mut before = [0; TABLES.len()];
-    for passage in 1.. {
-        let mut command = installation.command(&["import", "etcd", "--json"]);
-        command.env("BBS_FAULT", format!("{AFTER_IMPORT_BATCH}:{passage}"));
-        if command
-            .output()
-            .expect("the executable starts")
-            .status
-            .success()
-        {
-            assert!(passage > 4 * LRPS / FITTING, "{passage} transactions");
-            break;
-        }
+    let mut transactions = 0;
+    while import.stops().await {
+        transactions += 1;
         for (table, before) in TABLES.into_iter().zip(&mut before) {
             let rows = count(&installation, table).await;
             assert!(
                 rows.abs_diff(*before) <= FITTING,
-                "transaction {passage}: from {before} to {rows}: {table}"
+                "transaction {transactions}: from {before} to {rows}: {table}"
             );
             *before = rows;
         }
+        import.signal("CONT");
     }
+    assert!(import.wait().success(), "{:#?}", import.output());
+    assert!(
+        transactions >= 4 * LRPS / FITTING,
+        "{transactions} transactions"
+    );
     assert_eq!(count(&installation, TABLES[0]).await, 0);
     assert_eq!(count(&installation, TABLES[1]).await, LRPS);
     assert_eq!(count(&installation, TABLES[2]).await, LRPS);
