@@ -8,9 +8,11 @@
 //! ```
 //! use bbs_client::{json, models};
 //!
-//! let value = serde_json::json!({ "process_guid": "hello", "action": { "run": { "path": "/bin/true", "user": "me" } } });
+//! let run = serde_json::json!({ "path": "/bin/true", "user": "me" });
+//! let value = serde_json::json!({ "process_guid": "hello", "action": { "run": run } });
 //! let lrp: models::DesiredLrp = json::from_value(value)?;
-//! assert_eq!(lrp.action.unwrap().run_action.unwrap().path, b"/bin/true");
+//! let action = lrp.action.unwrap();
+//! assert_eq!(action.run_action.unwrap().path, b"/bin/true");
 //! # Ok::<(), json::JsonError>(())
 //! ```
 

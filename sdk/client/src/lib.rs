@@ -22,10 +22,15 @@
 //!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::new("http://127.0.0.1:8889", Options::default())?;
-//! let lrps = client.desired_lrps(&models::DesiredLrPsRequest::default()).await?;
-//! let by_guid = models::DesiredLrpUpdateStatusRequest { process_guid: b"hello".to_vec() };
-//! let status = client.desired_lrp_update_status(&by_guid).await?.status.unwrap_or_default();
-//! println!("{} LRPs; hello has {} current instances", lrps.desired_lrps.len(), status.running);
+//! let all = models::DesiredLrPsRequest::default();
+//! let lrps = client.desired_lrps(&all).await?.desired_lrps;
+//! println!("there are {} LRPs", lrps.len());
+//! let by_guid = models::DesiredLrpUpdateStatusRequest {
+//!     process_guid: b"hello".to_vec(),
+//! };
+//! let update = client.desired_lrp_update_status(&by_guid).await?;
+//! let running = update.status.unwrap_or_default().running;
+//! println!("hello has {running} current instances");
 //!
 //! let mut events = client.lrp_instance_events("").await?;
 //! while let Some(event) = events.next().await? {

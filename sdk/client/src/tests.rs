@@ -10,8 +10,32 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
+use crate as bbs_client;
 use crate::models::error::Type;
 use crate::*;
+
+/// The example of the crate's documentation.
+#[expect(dead_code, reason = "it is compiled alone: a BBS would have to answer")]
+async fn example() -> Result<(), Box<dyn std::error::Error>> {
+    use bbs_client::{Client, Options, models};
+
+    let client = Client::new("http://127.0.0.1:8889", Options::default())?;
+    let all = models::DesiredLrPsRequest::default();
+    let lrps = client.desired_lrps(&all).await?.desired_lrps;
+    println!("there are {} LRPs", lrps.len());
+    let by_guid = models::DesiredLrpUpdateStatusRequest {
+        process_guid: b"hello".to_vec(),
+    };
+    let update = client.desired_lrp_update_status(&by_guid).await?;
+    let running = update.status.unwrap_or_default().running;
+    println!("hello has {running} current instances");
+
+    let mut events = client.lrp_instance_events("").await?;
+    while let Some(event) = events.next().await? {
+        println!("{event:?}");
+    }
+    Ok(())
+}
 
 /// A server that answers each connection with the next of these texts, and returns the requests.
 async fn server(answers: Vec<Vec<u8>>) -> (Client, JoinHandle<Vec<Vec<u8>>>) {

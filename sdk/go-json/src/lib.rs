@@ -22,8 +22,9 @@
 //! that builds values of its own.
 //!
 //! ```
+//! let object = br#"{ "a<b" : [ 1.50 ] }"#;
 //! let mut out = Vec::new();
-//! for (name, value) in bbs_go_json::members(br#"{ "a<b" : [ 1.50 ] }"#)?.unwrap_or_default() {
+//! for (name, value) in bbs_go_json::members(object)?.unwrap_or_default() {
 //!     bbs_go_json::quote(&name, &mut out);
 //!     bbs_go_json::compact(value, &mut out)?;
 //! }

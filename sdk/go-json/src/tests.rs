@@ -1,6 +1,19 @@
 //! Cases of Go's encoder and decoder, each of which has broken an implementation once.
 
 use super::*;
+use crate as bbs_go_json;
+
+#[test]
+fn example_of_the_documentation_succeeds() -> Result<(), Malformed> {
+    let object = br#"{ "a<b" : [ 1.50 ] }"#;
+    let mut out = Vec::new();
+    for (name, value) in bbs_go_json::members(object)?.unwrap_or_default() {
+        bbs_go_json::quote(&name, &mut out);
+        bbs_go_json::compact(value, &mut out)?;
+    }
+    assert_eq!(out, br#""a\u003cb"[1.50]"#);
+    Ok(())
+}
 
 fn compacted(text: &str) -> String {
     let mut out = Vec::new();

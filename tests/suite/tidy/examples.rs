@@ -1,8 +1,5 @@
 //! Examples in documents are compiled: the Rust of the SDK's README is code of its examples, and
-//! `tests/run` names the packages whose documentation has some.
-
-use std::collections::BTreeSet;
-use std::path::Path;
+//! that of the documentation of crates is code of their tests.
 
 use super::{all_rust_files, assert_none, read, rust_files};
 use crate::harness::workspace;
@@ -31,46 +28,46 @@ fn code_of_the_sdk_readme_is_that_of_an_example() {
     );
 }
 
+/// Examples are compiled with the tests of their crate: `cargo test --doc` for single packages would
+/// build what these depend on once more, with other features.
 #[test]
-fn packages_with_examples_are_those_that_are_compiled_for_them() {
-    let found: BTreeSet<_> = all_rust_files()
-        .iter()
-        .filter(|file| has_example(&read(file)))
-        .map(|file| package(file))
-        .collect();
-    let run = read(&workspace().join("tests/run"));
-    let named = run
-        .lines()
-        .find_map(|line| line.strip_prefix("examples=\"")?.strip_suffix('"'))
-        .expect("the packages");
-    assert_eq!(found, named.split(' ').map(str::to_owned).collect());
+fn code_of_the_documentation_is_that_of_a_function() {
+    let files: Vec<_> = all_rust_files().iter().map(|file| read(file)).collect();
+    let examples: Vec<_> = files.iter().flat_map(|file| examples_in(file)).collect();
+    assert!(!examples.is_empty());
+    let compiled: Vec<_> = files.iter().map(|file| shown_lines(file)).collect();
+    let elsewhere = examples.into_iter().filter(|example| {
+        let example = example.as_str();
+        !compiled.iter().any(|file| file.contains(example))
+    });
+    assert_none(
+        elsewhere
+            .map(|example| format!("in the documentation alone:\n{example}"))
+            .collect(),
+    );
 }
 
-/// Whether the documentation in a file has code of Rust: a block that no word says to be something
+/// The code of Rust in the documentation in a file: each block that no word says to be something
 /// else.
-fn has_example(source: &str) -> bool {
+fn examples_in(source: &str) -> Vec<String> {
     let lines = source.lines().map(str::trim_start);
     let texts = lines.filter_map(|line| {
         line.strip_prefix("//!")
             .or_else(|| line.strip_prefix("///"))
     });
-    let fences = texts.filter_map(|text| text.trim_start().strip_prefix("```"));
-    fences.step_by(2).any(|language| language != "text")
+    let text = texts.collect::<Vec<_>>().join("\n");
+    let blocks = text.split("```").skip(1).step_by(2);
+    blocks
+        .filter_map(|block| block.split_once('\n'))
+        .filter(|(language, _)| *language != "text")
+        .map(|(_, code)| shown_lines(code))
+        .collect()
 }
 
-/// The name of the package that a file belongs to.
-fn package(file: &Path) -> String {
-    let manifests = file.ancestors().map(|folder| folder.join("Cargo.toml"));
-    let manifest = manifests
-        .into_iter()
-        .find(|manifest| manifest.exists())
-        .expect("a package");
-    let name = read(&manifest).lines().find_map(|line| {
-        Some(
-            line.strip_prefix("name = \"")?
-                .strip_suffix('"')?
-                .to_owned(),
-        )
-    });
-    name.expect("a package has a name")
+/// The lines of code without their indentation, without empty ones and those that documentation
+/// hides.
+fn shown_lines(code: &str) -> String {
+    let lines = code.lines().map(str::trim);
+    let shown = lines.filter(|line| !line.is_empty() && !line.starts_with("# "));
+    shown.map(|line| format!("{line}\n")).collect()
 }

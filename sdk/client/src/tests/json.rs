@@ -2,8 +2,21 @@
 
 use serde_json::{Value, json};
 
-use crate::json::{from_value, to_value};
+use crate as bbs_client;
+use crate::json::{JsonError, from_value, to_value};
 use crate::models::{self, actual_lrp::Presence};
+
+#[test]
+fn example_of_the_documentation_succeeds() -> Result<(), JsonError> {
+    use bbs_client::{json, models};
+
+    let run = serde_json::json!({ "path": "/bin/true", "user": "me" });
+    let value = serde_json::json!({ "process_guid": "hello", "action": { "run": run } });
+    let lrp: models::DesiredLrp = json::from_value(value)?;
+    let action = lrp.action.unwrap();
+    assert_eq!(action.run_action.unwrap().path, b"/bin/true");
+    Ok(())
+}
 
 /// The presence of a cell as Diego's components write it to Locket.
 #[test]
