@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use bbs_proto::models as proto;
 
-use super::{NEWEST, PINS, SPLIT, ServerPair};
+use super::{NEWEST, PINS, SHARE, SPLIT, ServerPair};
 use crate::api::actual_lrps::{CLAIM, CRASH, FAIL, REMOVE, RETIRE, START};
 use crate::api::actual_lrps::{claim, crash, fail, instance, key, net_info, remove, start};
 use crate::api::lrp;
@@ -88,7 +88,7 @@ impl ServerPair {
 }
 
 async fn lives_agree(kind: Kind, modules: PathBuf, version: u64) {
-    let pair = ServerPair::at(kind, modules, version).await;
+    let pair = ServerPair::at(kind, modules, version, SHARE).await;
     pair.life().await;
     pair.evacuations().await;
     pair.lists().await;
