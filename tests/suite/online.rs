@@ -18,6 +18,7 @@ use crate::harness::database::{
 };
 use crate::harness::fixture::{self, UNSPLIT_TAGS};
 use crate::harness::host::Installation;
+use crate::harness::layouts::NEWEST;
 use crate::harness::load::Settings;
 use crate::harness::load::across::migration;
 use crate::harness::load::calls::Caller;
@@ -32,36 +33,45 @@ const UNITS_PER_SECOND: u64 = 50;
 /// Far above the time of a copy at that rate.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Migrates the fixture up and then down to [`UNSPLIT_TAGS`]. Returns an online installation, the
-/// records as the API returned them at the newest version, and that version.
-async fn migrated_down(database: TestDatabase) -> (Installation, Model, u64) {
+/// An installation with the fixture.
+async fn with_fixture(database: TestDatabase) -> Installation {
     let installation = Installation::on(database, &modules::modules());
     fixture::write_to(&installation.database).await;
+    installation
+}
+
+/// Migrates a database down to [`UNSPLIT_TAGS`]. Returns its installation as an online one.
+async fn taken_down(installation: Installation) -> Installation {
+    let stored = Stored::open(&installation.database, fixture::migrations()).await;
+    stored.down(UNSPLIT_TAGS).await.unwrap();
+    stored.context.database.close().await;
+    installation
+        .set("migration_mode", "online")
+        .set("migration_units_per_second", UNITS_PER_SECOND)
+}
+
+/// Migrates the fixture up and then down to [`UNSPLIT_TAGS`]. Returns an online installation, and
+/// the records as the API returned them at the newest version.
+async fn migrated_down(database: TestDatabase) -> (Installation, Model) {
+    let installation = with_fixture(database).await;
     let host = installation.serve();
     let before = Model::of(&Caller::new(watch::channel(host.url("")).1))
         .await
         .unwrap();
     assert!(host.terminate().success());
-    let stored = Stored::open(&installation.database, fixture::migrations()).await;
-    let newest = stored.context.migrations.last().unwrap().manifest().version;
-    stored.down(UNSPLIT_TAGS).await.unwrap();
-    stored.context.database.close().await;
-    let installation = installation
-        .set("migration_mode", "online")
-        .set("migration_units_per_second", UNITS_PER_SECOND);
-    (installation, before, newest)
+    (taken_down(installation).await, before)
 }
 
 on_each_database!(no_call_fails_during_an_online_migration);
 async fn no_call_fails_during_an_online_migration(kind: Kind) {
-    let (installation, before, newest) = migrated_down(TestDatabase::new(kind)).await;
+    let (installation, before) = migrated_down(TestDatabase::new(kind)).await;
     let mut host = installation.serve();
     let settings = Settings {
         clients: 8,
         calls_per_second: 100.0,
         seed: 7,
     };
-    let outcome = migration(&installation, &mut host, before, newest, settings).await;
+    let outcome = migration(&installation, &mut host, before, NEWEST, settings).await;
     let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.output()));
     let report = &outcome.report;
     assert_eq!(
@@ -82,7 +92,7 @@ on_each_database!(row_that_a_copy_rejects_ends_the_migration_but_not_the_call);
 /// The copies get a constraint that the originals do not have, and a client writes a row that
 /// violates it.
 async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind) {
-    let (installation, before, newest) = migrated_down(TestDatabase::new(kind)).await;
+    let (installation, before) = migrated_down(TestDatabase::new(kind)).await;
     let database = installation.database.open().await;
     let execute = async |statement: String| {
         let mut tx = database.write().await.unwrap();
@@ -96,7 +106,7 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
     let installation = installation.set("migration_units_per_second", 5);
     let mut host = installation.serve();
     execute(format!(
-        "CREATE UNIQUE INDEX log_guids ON desired_lrps__{newest} (log_guid)"
+        "CREATE UNIQUE INDEX log_guids ON desired_lrps__{NEWEST} (log_guid)"
     ))
     .await;
     let caller = Caller::new(watch::channel(host.url("")).1);
@@ -155,11 +165,11 @@ on_each_server!(call_loses_no_conflict_with_a_change_of_a_copy);
 async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
     const CHANGES: usize = 30;
     const CLIENTS: usize = 6;
-    let (installation, _, newest) = migrated_down(TestDatabase::new(kind)).await;
+    let installation = taken_down(with_fixture(TestDatabase::new(kind)).await).await;
     let database = installation.database.open().await;
     let installation = installation.set("migration_units_per_second", 1);
     let mut host = installation.serve();
-    let copy = format!("desired_lrps__{newest}");
+    let copy = format!("desired_lrps__{NEWEST}");
     let dropped = match database.dialect() {
         Dialect::Mysql => format!("DROP INDEX tried ON {copy}"),
         Dialect::Sqlite | Dialect::Postgres => "DROP INDEX tried".to_owned(),
@@ -216,7 +226,7 @@ async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
 /// a table has the size that it had when a statement was prepared; both lead to sequential scans.
 #[tokio::test(flavor = "multi_thread")]
 async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
-    let (installation, before, newest) = migrated_down(TestDatabase::new(Kind::Postgres)).await;
+    let (installation, before) = migrated_down(TestDatabase::new(Kind::Postgres)).await;
     let database = installation.database.open().await;
     let mut tx = database.write().await.unwrap();
     // The residue of another migration of many rows, without statistics.
@@ -235,7 +245,7 @@ async fn large_table_without_statistics_is_not_read_whole_for_each_write() {
         calls_per_second: 100.0,
         seed: 7,
     };
-    let outcome = migration(&installation, &mut host, before, newest, settings)
+    let outcome = migration(&installation, &mut host, before, NEWEST, settings)
         .await
         .unwrap();
     assert!(outcome.report.writes.len() > 100, "{}", outcome.report);
@@ -287,7 +297,7 @@ async fn no_call_fails_while_migrations_are_inserted_online(kind: Kind) {
 /// An online installation whose copies are complete, and a transaction of another client that has
 /// read a table, as a backup does.
 async fn with_reader(kind: Kind, lock_timeout: &str) -> (Installation, Database, Transaction) {
-    let (installation, _, _) = migrated_down(TestDatabase::new(kind)).await;
+    let installation = taken_down(with_fixture(TestDatabase::new(kind)).await).await;
     let client = installation.database.open_with_idle_limit(PATIENCE).await;
     let mut reading = client.read().await.unwrap();
     reading
@@ -368,7 +378,8 @@ on_each_server!(restart_of_the_server_ends_no_work_in_the_background);
 /// Method: the server is restarted during the copy, and during the rotation of keys that follows.
 async fn restart_of_the_server_ends_no_work_in_the_background(kind: Kind) {
     let engine = kind.own_engine();
-    let (installation, ..) = migrated_down(TestDatabase::on(kind, engine.address())).await;
+    let database = TestDatabase::on(kind, engine.address());
+    let installation = taken_down(with_fixture(database).await).await;
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
     let installation = installation
         .set("encryption_keys", keys)
@@ -392,7 +403,7 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
         Dialect::Mysql => kind.own_engine(),
         _ => kind.own_engine_with(&["-c", "lock_timeout=1s"]),
     };
-    let (installation, before, _) = migrated_down(TestDatabase::on(kind, server.address())).await;
+    let (installation, before) = migrated_down(TestDatabase::on(kind, server.address())).await;
     let installation = installation.set("migration_units_per_second", 1);
     let mut host = installation.serve();
     let other = installation.database.open_with_idle_limit(PATIENCE).await;
