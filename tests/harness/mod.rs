@@ -74,12 +74,16 @@ pub fn selected<T>(points: impl Iterator<Item = T>) -> impl Iterator<Item = T> {
     points.step_by(if tests_all() { 1 } else { 2 })
 }
 
+/// Whether a test has those rounds that show the same on each database: servers have them in
+/// `tests/run --all` alone.
+pub fn has_all_rounds(kind: database::Kind) -> bool {
+    kind == database::Kind::Sqlite || tests_all()
+}
+
 /// The passages of a crash point at which a test kills the process. The second passage differs from
-/// the first in the progress that is stored, which is the same on each database; so servers have it
-/// in `tests/run --all` alone.
+/// the first in the progress that is stored, which is the same on each database.
 pub fn killed_passages(kind: database::Kind, point: &str) -> RangeInclusive<u32> {
-    let is_killed_twice = kind == database::Kind::Sqlite || tests_all();
-    if is_killed_twice && REPEATED_POINTS.contains(&point) {
+    if has_all_rounds(kind) && REPEATED_POINTS.contains(&point) {
         1..=2
     } else {
         1..=1

@@ -9,16 +9,18 @@ use std::process::Command;
 use std::sync::Arc;
 
 use bbs::testing::database::{Dialect, schema, sql};
-use bbs::testing::migrate::fault::{AFTER_COPY, AFTER_RENAMING, POINTS, WITHIN_CUT_OVER};
+use bbs::testing::migrate::fault::{
+    AFTER_BEGIN, AFTER_COPY, AFTER_PREPARE, AFTER_RENAMING, BEFORE_BEGIN, BEFORE_PREPARE, POINTS,
+    WITHIN_CUT_OVER,
+};
 use bbs_lens::transform::Transform;
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture::{self, OLDEST};
-use crate::harness::killed_passages;
 use crate::harness::layouts::NEWEST;
 use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::{Rows, Stored};
-use crate::harness::{PATIENCE, until};
+use crate::harness::{PATIENCE, has_all_rounds, killed_passages, until};
 
 /// Direction, with or without the inserted migrations, version and database for
 /// [`migration_reaches_the_wanted_version`] in a child process.
@@ -255,4 +257,14 @@ pub(super) fn points(kind: Kind) -> impl Iterator<Item = &'static str> {
     POINTS
         .into_iter()
         .filter(move |point| kind.dialect() == Dialect::Mysql || *point != AFTER_RENAMING)
+}
+
+/// The points at which a migration has copied nothing.
+const BEFORE_COPY: [&str; 4] = [BEFORE_BEGIN, AFTER_BEGIN, BEFORE_PREPARE, AFTER_PREPARE];
+
+/// The crash points of a migration that differs from another one in what it copies: on servers
+/// without those before the copy, but in `tests/run --all`.
+fn points_of_variant(kind: Kind) -> impl Iterator<Item = &'static str> {
+    let is_whole = has_all_rounds(kind);
+    points(kind).filter(move |point| is_whole || !BEFORE_COPY.contains(point))
 }

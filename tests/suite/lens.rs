@@ -15,15 +15,14 @@ use crate::harness::fixture::{self, OLDEST, UNSPLIT_TAGS, VERSION};
 use crate::harness::layouts::{NEWEST, SPLIT};
 use crate::harness::server::{Options, Reply, Server};
 use crate::harness::stored::Stored;
-use crate::harness::{modules, runs_all};
+use crate::harness::{has_all_rounds, modules};
 
 /// One unit of the fixture in so many, where its records are not what a test is about.
 const SHARE: u32 = 4;
 
-/// The share of the fixture whose records a test reads through a lens, which is the same on each
-/// database: SQLite has all of them, servers in `tests/run --all` alone.
+/// The share of the fixture whose records a test reads through a lens.
 fn share(kind: Kind) -> u32 {
-    if kind == Kind::Sqlite || runs_all() {
+    if has_all_rounds(kind) {
         1
     } else {
         SHARE

@@ -4,12 +4,11 @@
 use std::sync::Arc;
 
 use bbs::testing::migrate::fault::{
-    AFTER_BATCH, AFTER_BEGIN, AFTER_COPY, AFTER_CUT_OVER, AFTER_PREPARE, BEFORE_BEGIN,
-    BEFORE_CUT_OVER_COMMIT, BEFORE_PREPARE, ONLINE_POINTS,
+    AFTER_BATCH, AFTER_COPY, AFTER_CUT_OVER, BEFORE_CUT_OVER_COMMIT, ONLINE_POINTS,
 };
 use tokio::sync::watch;
 
-use super::{ARCHIVED, OLDEST, inspect, points, run, with_fixture};
+use super::{ARCHIVED, OLDEST, inspect, points_of_variant, run, with_fixture};
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::NEWEST;
@@ -17,7 +16,7 @@ use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
-use crate::harness::{fixture, modules, pause, runs_all};
+use crate::harness::{fixture, has_all_rounds, modules, pause};
 
 const SETTINGS: Settings = Settings {
     clients: 4,
@@ -27,12 +26,9 @@ const SETTINGS: Settings = Settings {
 /// Slow enough for calls to run during a batch.
 const UNITS_PER_SECOND: u64 = 250;
 const CALLS_AFTER: u64 = 40;
-/// The points at which a migration has copied nothing. It passes them in the same way offline.
-const BEFORE_COPY: [&str; 4] = [BEFORE_BEGIN, AFTER_BEGIN, BEFORE_PREPARE, AFTER_PREPARE];
 
 on_each_database!(kill_at_any_point_of_an_online_migration_loses_nothing);
-/// Those before the copy, and the change of modes, do not depend on the database: servers have them
-/// in `tests/run --all` alone.
+/// The change of modes does not depend on the database: servers have it in `tests/run --all` alone.
 async fn kill_at_any_point_of_an_online_migration_loses_nothing(kind: Kind) {
     let start = with_fixture(kind).await;
     // Generates the ids of definitions, which differ for each database otherwise.
@@ -42,12 +38,10 @@ async fn kill_at_any_point_of_an_online_migration_loses_nothing(kind: Kind) {
     opened.close().await;
     assert!(!run("down", OLDEST, &start, None));
     let before = at_rest(&start.copy()).await;
-    let is_whole = kind == Kind::Sqlite || runs_all();
-    let passed = points(kind).filter(|point| is_whole || !BEFORE_COPY.contains(point));
-    for point in passed.chain(ONLINE_POINTS) {
+    for point in points_of_variant(kind).chain(ONLINE_POINTS) {
         interrupted(point, ["online", "online"], &start, &before).await;
     }
-    if !is_whole {
+    if !has_all_rounds(kind) {
         return;
     }
     // Each mode resumes a migration of the other one.
