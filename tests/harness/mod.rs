@@ -50,7 +50,7 @@ pub const PATIENCE: Duration = Duration::from_secs(60);
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Environment variable that `tests/run --all` sets.
-const ALL: &str = "BBS_TEST_ALL";
+pub const ALL: &str = "BBS_TEST_ALL";
 
 /// The crash points in loops that pass them at least twice in each test of crashes. Those of a
 /// rotation's tables are not among them: the tests rotate the keys of one table.

@@ -22,11 +22,7 @@ const SHARE: u32 = 4;
 
 /// The share of the fixture whose records a test reads through a lens.
 fn share(kind: Kind) -> u32 {
-    if has_all_rounds(kind) {
-        1
-    } else {
-        SHARE
-    }
+    if has_all_rounds(kind) { 1 } else { SHARE }
 }
 
 /// Migrates the fixture to a version and serves it there.

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::harness::once::{self, files_of};
-use crate::harness::workspace;
+use crate::harness::{ALL, workspace};
 
 /// Mutations of one file: each has the original text, which occurs once in the file, and its
 /// replacement.
@@ -381,6 +381,8 @@ fn tests_pass(tree: &Path, tests: &[&str]) -> bool {
         command
             .current_dir(tree)
             .env("CARGO_TARGET_DIR", once::folder().join("mutations"))
+            // All draws of the random tests.
+            .env(ALL, "1")
             .env_remove("RUSTC_BOOTSTRAP");
         command.output().expect("cargo runs")
     };

@@ -16,7 +16,8 @@ use super::migrations;
 use super::world::TestEngine;
 use crate::migrate::{MigrateError, layout_history};
 
-const CASES: u32 = 48;
+/// The number of catalogs for each change, and with `tests/run --all`.
+const CASES: [u32; 2] = [16, 48];
 const APPS: usize = 4;
 
 /// The change of a generated migration.
@@ -314,6 +315,10 @@ fn same_apps(one: &Table, other: &Table) -> bool {
         .all(|table| table.find_column("domain").is_some() && table.partition_key.is_some())
 }
 
+fn cases() -> u32 {
+    CASES[usize::from(std::env::var_os("BBS_TEST_ALL").is_some())]
+}
+
 /// Whether this case has a way; then the result is compared.
 async fn insert(
     kinds: &[Kind],
@@ -407,7 +412,7 @@ async fn insert(
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(CASES))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
 
     #[test]
     fn any_insertion_equals_the_new_line_from_the_start_or_is_refused(
