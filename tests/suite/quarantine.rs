@@ -63,6 +63,15 @@ impl Damaged {
         }
     }
 
+    /// An installation on a copy of its database.
+    fn copy(&self) -> Self {
+        let database = self.installation.database.copy();
+        Self {
+            installation: Installation::on(database, &modules::modules_with_split()),
+            units: self.units.clone(),
+        }
+    }
+
     /// The names of all tables, and all rows of Diego's tables.
     async fn content(&self) -> (Vec<String>, Rows) {
         let stored = Stored::open(&self.installation.database, fixture::migrations()).await;
@@ -224,9 +233,10 @@ async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind:
     let mut points = vec![AFTER_CUT_OVER, BEFORE_CLEAN_UP_COMMIT];
     points.extend(QUARANTINE_POINTS);
     points.extend((kind.dialect() == Dialect::Mysql).then_some(AFTER_RENAMING));
+    let start = Damaged::at(kind, &[3, 150]).await;
+    let before = start.content().await.1;
     for point in points {
-        let damaged = Damaged::at(kind, &[3, 150]).await;
-        let before = damaged.content().await.1;
+        let damaged = start.copy();
         let host = &damaged.installation;
         let killed = host
             .command(&up)
