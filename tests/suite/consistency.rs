@@ -23,9 +23,9 @@ use fastrand::Rng;
 use crate::harness::database::Kind;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::Neighbours;
-use crate::harness::runs_all;
 use crate::harness::seed::{number, seed};
 use crate::harness::server::{NOW_NS, Server};
+use crate::harness::tests_all;
 
 use calls::Call;
 use checks::RecordHistory;
@@ -40,7 +40,7 @@ const INDICES: i32 = 5;
 on_each_layout!(random_calls_keep_the_store_consistent_and_convergence_settles_it);
 async fn random_calls_keep_the_store_consistent_and_convergence_settles_it(kind: Kind) {
     let (runs, calls) = match kind {
-        Kind::Sqlite if runs_all() => (6, 150),
+        Kind::Sqlite if tests_all() => (6, 150),
         Kind::Sqlite => (2, 150),
         Kind::Postgres | Kind::Mariadb | Kind::Mysql => (2, 80),
     };

@@ -12,14 +12,14 @@ use crate::api::actual_lrps::{instance, net_info};
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
 use crate::harness::engine::Engine;
 use crate::harness::host::{Host, Installation};
-use crate::harness::{fixture, http_client, modules, runs_all};
+use crate::harness::{fixture, http_client, modules, tests_all};
 
 /// Rows of each table: several pages of each list.
 const ROWS: u64 = 1100;
 /// Executions of each call in each state of the tables. PostgreSQL may replace the plan of a
 /// prepared statement after five; the others plan each execution.
 fn executions(kind: Kind) -> usize {
-    if kind == Kind::Postgres || runs_all() {
+    if kind == Kind::Postgres || tests_all() {
         7
     } else {
         3

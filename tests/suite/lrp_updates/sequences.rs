@@ -17,9 +17,9 @@ use tokio::task::block_in_place;
 use super::*;
 use crate::api::actual_lrps::{REMOVE, instance, key, net_info, remove};
 use crate::harness::database::on_each_database;
-use crate::harness::runs_all;
 use crate::harness::seed::seed;
 use crate::harness::server::NOW_NS;
+use crate::harness::tests_all;
 
 const CASES: u32 = 20;
 const ALL_CASES: u32 = 60;
@@ -98,7 +98,7 @@ async fn any_sequence_of_calls_keeps_the_invariants(kind: Kind) {
     let cases = std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|cases| cases.parse().ok())
-        .unwrap_or(if runs_all() { ALL_CASES } else { CASES });
+        .unwrap_or(if tests_all() { ALL_CASES } else { CASES });
     let seed = seed("PROPTEST_RNG_SEED");
     println!(
         "PROPTEST_RNG_SEED={seed} on {kind:?}; repeats the sequences, not the host's work in the background"
