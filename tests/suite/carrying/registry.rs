@@ -1,5 +1,8 @@
 //! `bbs module push` and `pull`, with a real registry.
 
+use std::io::{BufRead, BufReader, Write};
+use std::net::{TcpListener, TcpStream};
+
 use super::{Site, printed_digest, succeeded};
 use crate::harness::engine::PASSWORD;
 use crate::harness::ports::free_address;
@@ -131,6 +134,53 @@ fn account_is_read_from_the_environment() {
         !String::from_utf8_lossy(&output.stderr).contains(PASSWORD),
         "no message has the password"
     );
+}
+
+/// Answers a request, whose head it returns.
+fn answer(connection: TcpStream, with: impl FnOnce(&str) -> String) -> String {
+    let mut connection = BufReader::new(connection);
+    let mut head = String::new();
+    while !head.ends_with("\r\n\r\n") {
+        connection.read_line(&mut head).unwrap();
+    }
+    let status = with(&head);
+    let end = "Content-Length: 0\r\nConnection: close\r\n\r\n";
+    let answer = format!("HTTP/1.1 {status}\r\n{end}");
+    connection.get_mut().write_all(answer.as_bytes()).unwrap();
+    head
+}
+
+/// Goal: a registry that names another address for uploads does not learn there what the account
+/// is. Method: the storage at that address refuses the first upload.
+#[test]
+fn account_is_sent_to_the_registry_alone() {
+    let site = Site::new();
+    let storage = TcpListener::bind("127.0.0.1:0").unwrap();
+    let location = format!("http://{}/upload", storage.local_addr().unwrap());
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = registry.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for connection in registry.incoming() {
+            answer(connection.unwrap(), |head| {
+                let is_known = head.to_lowercase().contains("authorization: basic");
+                match head.split(' ').next().unwrap() {
+                    "HEAD" => "404 Not Found".to_owned(),
+                    "POST" if is_known => format!("202 Accepted\r\nLocation: {location}"),
+                    _ => "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"tests\"".to_owned(),
+                }
+            });
+        }
+    });
+    let upload = std::thread::spawn(move || {
+        let connection = storage.accept().unwrap().0;
+        answer(connection, |_| "403 Forbidden".to_owned())
+    });
+    let reference = format!("oci://{address}/diego/modules:1.0");
+    let line = format!("push modules {reference} --insecure-http");
+    site.refused(&line, &["denies access to diego/modules"]);
+    let head = upload.join().unwrap().to_lowercase();
+    assert!(head.starts_with("put /upload?digest=sha256"), "{head}");
+    assert!(!head.contains("authorization"), "{head}");
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use http_auth::ChallengeParser;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::{
@@ -175,8 +175,18 @@ impl<'a> RegistryClient<'a> {
             .and_then(|location| begun.url().join(location.to_str().ok()?).ok())
             .ok_or_else(|| self.failed("it names no place for an upload"))?;
         location.query_pairs_mut().append_pair("digest", digest);
+        // The account is for the registry alone. Other storage has its authorisation in its URL, and
+        // a redirect may have led to it.
+        let registry = self.reference.0.resolve_registry();
+        let registry = Url::parse(&format!("{}://{registry}", self.scheme));
+        let is_own = registry.is_ok_and(|registry| registry.origin() == location.origin());
+        let auth = if is_own {
+            &self.auth
+        } else {
+            &RegistryAuth::Anonymous
+        };
         // One request for each file: every registry supports it, and no file is large.
-        let request = authenticated(self.http.put(location), &self.auth)
+        let request = authenticated(self.http.put(location), auth)
             .header(CONTENT_TYPE, "application/octet-stream")
             .body(content);
         self.succeeded(request).await.map(drop)
