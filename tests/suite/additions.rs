@@ -19,6 +19,7 @@ use crate::lock::upsert_domain;
 mod backups;
 mod carried;
 mod changed_ahead;
+mod dropped;
 mod half_done;
 mod in_place;
 mod kinds;

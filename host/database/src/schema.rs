@@ -99,7 +99,7 @@ pub struct PhysicalColumn {
 }
 
 impl PhysicalColumn {
-    /// Whether PostgreSQL computes it from other columns, whose types it then keeps from changing.
+    /// Whether PostgreSQL computes it from other columns.
     pub fn is_generated(&self) -> bool {
         self.special.as_deref() == Some("GENERATED")
     }

@@ -9,7 +9,7 @@ use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
 
-use super::plan::{Strategy, replaced, side_table};
+use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, HistoryPair, MigrateError, Work, fresh, same_schema, state};
 
@@ -184,7 +184,8 @@ async fn in_the_way(
 ) -> Result<(), MigrateError> {
     let recorded = state::side_tables(tx).await?;
     for name in &recorded {
-        let objects = schema::attached(tx, name).await.about(in_catalog(name))?;
+        let mut objects = schema::attached(tx, name).await.about(in_catalog(name))?;
+        objects.retain(|object| !object.ends_with_table);
         if !objects.is_empty() {
             reasons.push(MigrateError::AttachedToLeftover {
                 table: name.clone(),
@@ -235,10 +236,8 @@ pub(super) async fn hanging(
     for table in replaced.iter().chain(in_place) {
         let objects = if replaced.contains(table) {
             lost_with(tx, histories, work, table).await?
-        } else if work.widens(table) {
-            blocking(tx, table).await?
         } else {
-            Vec::new()
+            blocking(tx, work, table).await?
         };
         if !objects.is_empty() {
             reasons.push(MigrateError::Attached {
@@ -259,15 +258,28 @@ pub(super) async fn hanging(
     Ok(reasons)
 }
 
-/// The objects that keep the type of a column of a table from being changed in place.
-async fn blocking(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObject>, MigrateError> {
-    let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
-    objects.retain(|object| object.blocks_widening);
-    if tx.dialect() == Dialect::Postgres {
-        let found = schema::read_back(tx, table).await?.unwrap_or_default();
-        let generated = found.columns.iter().filter(|column| column.is_generated());
-        objects.extend(generated.map(|column| as_object(tx.dialect(), table, column)));
+/// The objects that keep a column of a table from getting its wider type in place.
+async fn blocking(
+    tx: &mut Transaction,
+    work: &Work,
+    table: &str,
+) -> Result<Vec<AttachedObject>, MigrateError> {
+    let source = work.lens.source.tables.get(table);
+    let plan = work.in_place(table);
+    let widened: Vec<&String> = plan
+        .into_iter()
+        .flat_map(|plan| plan.widened(source, work.dialect))
+        .map(|column| &column.name)
+        .collect();
+    if widened.is_empty() {
+        return Ok(Vec::new());
     }
+    let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
+    objects.retain(|object| {
+        widened
+            .iter()
+            .any(|name| object.keeps_types_of.contains(name))
+    });
     Ok(objects)
 }
 
@@ -282,13 +294,21 @@ async fn lost_with(
         return Ok(Vec::new());
     };
     let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
+    let has_successor = |plan: &TablePlan| {
+        plan.table.name == table || plan.sources.iter().any(|name| name == table)
+    };
+    if !work.plans.iter().any(has_successor) {
+        objects.retain(|object| !object.ends_with_table);
+    }
     let dialect = tx.dialect();
     let Some(source) = work.lens.source.tables.get(table) else {
         return Ok(objects);
     };
     let known = as_it_may_be_found(dialect, work, source, Some(&found));
     for column in &found.columns {
-        if known.find_column(&column.name).is_none() {
+        // On PostgreSQL a generated column is among the objects.
+        let is_listed = dialect == Dialect::Postgres && column.is_generated();
+        if !is_listed && known.find_column(&column.name).is_none() {
             objects.push(as_object(dialect, table, column));
         }
     }

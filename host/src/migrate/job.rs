@@ -237,14 +237,10 @@ impl Work {
         copies.chain(originals).collect()
     }
 
-    /// Whether a column of a table gets a wider type in place.
-    pub(super) fn widens(&self, table: &str) -> bool {
-        let source = self.lens.source.tables.get(table);
-        let mut plans = self
-            .plans
-            .iter()
-            .filter(|plan| plan.table.name == table && plan.strategy == Strategy::InPlace);
-        plans.any(|plan| plan.widened(source, self.dialect).next().is_some())
+    /// The plan of a table that is changed in place.
+    pub(super) fn in_place(&self, table: &str) -> Option<&TablePlan> {
+        let mut plans = self.plans.iter();
+        plans.find(|plan| plan.table.name == table && plan.strategy == Strategy::InPlace)
     }
 
     /// Whether a group's units have to be read: a step computes something or saves what it would

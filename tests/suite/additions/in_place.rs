@@ -2,9 +2,13 @@
 //! it, and an object that keeps the server from changing the type refuses the migration.
 
 use bbs::testing::migrate::plan;
+use bbs_lens::layout::manifest::Manifest;
+use bbs_lens::layout::schema::Column;
 
-use super::{Object, object, removal, with_fixture};
+use super::{Object, newest, object, removal, with_fixture};
 use crate::harness::database::{Kind, on_each_server, texts};
+use crate::harness::declared::declared;
+use crate::harness::modules::ADD_ON_VERSION;
 use crate::harness::on_each::on_one_server;
 use crate::harness::stored::Stored;
 
@@ -107,4 +111,50 @@ async fn object_that_keeps_a_type_from_being_changed_refuses_a_migration() {
     }
     stored.up(WIDER).await.unwrap();
     stored.assert_layout(WIDER).await;
+}
+
+on_one_server!(
+    object_of_other_columns_is_no_reason_against_a_wider_type,
+    postgres
+);
+async fn object_of_other_columns_is_no_reason_against_a_wider_type() {
+    let stored = before_widening(Kind::Postgres).await;
+    let made = [
+        "CREATE VIEW op_view AS SELECT domain FROM desired_lrps",
+        "CREATE POLICY op_policy ON desired_lrps USING (domain <> '')",
+        "CREATE PUBLICATION op_publication FOR TABLE desired_lrps (process_guid, domain)",
+        "ALTER TABLE desired_lrps ADD COLUMN op_long TEXT \
+         GENERATED ALWAYS AS (domain || log_guid) STORED",
+        "CREATE FUNCTION op_longest() RETURNS TEXT LANGUAGE sql \
+         BEGIN ATOMIC SELECT max(domain) FROM desired_lrps; END",
+        "CREATE FUNCTION op_noted() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
+        "CREATE TRIGGER op_trigger BEFORE UPDATE OF domain ON desired_lrps \
+         FOR EACH ROW EXECUTE FUNCTION op_noted()",
+    ];
+    for statement in made {
+        stored.execute(statement).await;
+    }
+    stored.up(WIDER).await.unwrap();
+    stored.assert_layout(WIDER).await;
+}
+
+on_one_server!(histogram_keeps_the_type_of_its_column_alone, mysql);
+async fn histogram_keeps_the_type_of_its_column_alone() {
+    let mut stored = with_fixture(Kind::Mysql).await;
+    stored.up(newest(&stored)).await.unwrap();
+    let error = Column::varchar("placement_error", 2000).default("");
+    let manifest = Manifest::new(ADD_ON_VERSION, "acme").alter_column("actual_lrps", error);
+    stored.context.migrations.push(declared(manifest));
+    let made = "ANALYZE TABLE actual_lrps UPDATE HISTOGRAM ON state, placement_error";
+    stored.execute(made).await;
+    let planned = plan(&stored.context, ADD_ON_VERSION).await.unwrap();
+    let refusal = planned.refused.unwrap();
+    let description = "histogram of column placement_error";
+    assert!(
+        refusal.contains(description) && !refusal.contains("column state"),
+        "{refusal}"
+    );
+    stored.execute(removal(&refusal, description)).await;
+    stored.up(ADD_ON_VERSION).await.unwrap();
+    stored.assert_layout(ADD_ON_VERSION).await;
 }

@@ -31,17 +31,21 @@ pub struct AttachedObject {
     pub description: String,
     /// The statement that removes it.
     pub removal: String,
-    /// Whether it also keeps the type of a column from being changed.
-    pub blocks_widening: bool,
+    /// The columns whose types it keeps from being changed.
+    pub keeps_types_of: Vec<String>,
+    /// Whether it is a part of its table: it does not keep that from being dropped, and is missed
+    /// only in one that takes its place.
+    pub ends_with_table: bool,
 }
 
 impl AttachedObject {
-    /// An object that does not concern the types of columns.
+    /// An object that does not concern the types of columns, and that is missed without its table.
     pub fn new(description: String, removal: String) -> Self {
         Self {
             description,
             removal,
-            blocks_widening: false,
+            keeps_types_of: Vec::new(),
+            ends_with_table: false,
         }
     }
 }

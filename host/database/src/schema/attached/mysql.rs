@@ -142,10 +142,13 @@ pub(super) async fn attached(
     objects.extend(histograms(tx, table).await?);
     // The name may be free.
     if collation(tx, table).await?.is_some() && has_directory(&shown_options(tx, table).await?) {
-        objects.push(AttachedObject::new(
-            "data directory".to_owned(),
-            "put a copy that `CREATE TABLE ... LIKE` begins in its place".to_owned(),
-        ));
+        objects.push(AttachedObject {
+            ends_with_table: true,
+            ..AttachedObject::new(
+                "data directory".to_owned(),
+                "put a copy that `CREATE TABLE ... LIKE` begins in its place".to_owned(),
+            )
+        });
     }
     Ok(objects)
 }
@@ -158,10 +161,12 @@ async fn histograms(tx: &mut Transaction, table: &str) -> Result<Vec<AttachedObj
             identifier(table),
             identifier(&column)
         );
+        let description = format!("histogram of column {column}");
         Ok(AttachedObject {
             // It ends with any other definition of its column.
-            blocks_widening: true,
-            ..AttachedObject::new(format!("histogram of column {column}"), removal)
+            keeps_types_of: vec![column],
+            ends_with_table: true,
+            ..AttachedObject::new(description, removal)
         })
     });
     histograms.await
@@ -207,7 +212,7 @@ async fn check_of_column(
         identifier(column)
     );
     Ok(AttachedObject {
-        blocks_widening: true,
+        keeps_types_of: vec![column.to_owned()],
         ..AttachedObject::new(format!("check constraint of column {column}"), removal)
     })
 }

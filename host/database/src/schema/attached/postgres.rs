@@ -35,7 +35,8 @@ pub(super) async fn attached(
         Ok(AttachedObject {
             description: row.owned_text(0)?,
             removal: row.owned_text(1)?,
-            blocks_widening: row.flag(2)? == Some(true),
+            keeps_types_of: row.text_or_empty(2)?.lines().map(str::to_owned).collect(),
+            ends_with_table: row.flag(3)? == Some(true),
         })
     });
     objects.await
