@@ -107,10 +107,32 @@ async fn sources(
             continue;
         }
         let found = schema::read_back(tx, name).await?;
-        let table = as_it_may_be_found(tx.dialect(), work, table, found.as_ref());
-        note(reasons, same_schema(tx.dialect(), name, found, &table))?;
+        let mut known = as_it_may_be_found(tx.dialect(), work, table, found.as_ref());
+        if let Some(found) = found.as_ref() {
+            let others = under_new_names(work, table, found, &known);
+            known.columns.extend(others);
+        }
+        note(reasons, same_schema(tx.dialect(), name, found, &known))?;
     }
     Ok(())
+}
+
+/// The columns that a table gets in place, for which it has others of the same names. Those would
+/// be taken for the new ones, and dropped if the migration is given up.
+fn under_new_names(
+    work: &Work,
+    source: &Table,
+    found: &PhysicalTable,
+    known: &Table,
+) -> Vec<Column> {
+    let Some(plan) = work.in_place(&source.name) else {
+        return Vec::new();
+    };
+    let (mut columns, _, _) = plan.additions(Some(source));
+    columns.retain(|column| {
+        found.has_column(&column.name) && known.find_column(&column.name).is_none()
+    });
+    columns
 }
 
 /// A table of the source as it may be found: with some of the changes that lead to the target. A

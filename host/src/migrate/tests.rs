@@ -5,13 +5,13 @@ mod behind;
 mod changed;
 mod cluster;
 mod hostile;
-mod indexes;
 mod inserted;
 mod left_out;
 mod migrations;
 mod pacing;
 mod refusals;
 mod restored;
+mod same_names;
 mod too_many;
 mod world;
 

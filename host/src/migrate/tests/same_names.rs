@@ -1,4 +1,5 @@
-//! An index that keeps its name and gets other columns.
+//! Indexes and columns that have the names of those that a migration makes: an index that keeps its
+//! name and gets other columns, and what the owner of the database made.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -110,4 +111,39 @@ async fn other_index_under_the_name_of_a_new_one_is_refused_before_a_write() {
         world.up(5).await.unwrap();
         world.assert_layout(5).await;
     }
+}
+
+/// Version 5 adds the column in place, as a text. On MariaDB and MySQL a migration that is given up
+/// would drop the other one.
+#[tokio::test]
+async fn other_column_under_the_name_of_a_new_one_is_refused_before_a_write() {
+    let world = TestEngine::with_rows(1).await;
+    world.up(4).await.unwrap();
+    let made = "ALTER TABLE actual_lrps ADD COLUMN zone BIGINT";
+    world.execute(made).await;
+    let planned = crate::migrate::plan(&world.context, 5).await.unwrap();
+    let error = world.up(5).await.unwrap_err();
+    assert_eq!(planned.refused, Some(error.to_string()));
+    let MigrateError::SchemaDiffers { table, differences } = &error else {
+        panic!("{error}")
+    };
+    assert_eq!(table, "actual_lrps");
+    let difference = "column zone is BIGINT NULL, not TEXT NULL";
+    assert_eq!(differences[..], [difference]);
+    assert_eq!(world.version().await, (4, 4), "nothing was recorded");
+    let dropped = "ALTER TABLE actual_lrps DROP COLUMN zone";
+    world.execute(dropped).await;
+    world.up(5).await.unwrap();
+    world.assert_layout(5).await;
+}
+
+/// Diego's BBS, or a start that was interrupted, has added it.
+#[tokio::test]
+async fn new_column_that_is_already_there_is_no_reason_against_a_migration() {
+    let world = TestEngine::with_rows(1).await;
+    world.up(4).await.unwrap();
+    let made = "ALTER TABLE actual_lrps ADD COLUMN zone TEXT";
+    world.execute(made).await;
+    world.up(5).await.unwrap();
+    world.assert_layout(5).await;
 }
