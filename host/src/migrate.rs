@@ -357,12 +357,13 @@ async fn undo_abandoned(
     {
         return Ok(());
     }
-    let work = Work::new(
-        context,
-        histories.way(underway.from, underway.to),
-        BTreeSet::new(),
-    )?;
-    cut_over::undo_ahead(context, fence, &work).await
+    let way = histories.way(underway.from, underway.to);
+    let work = Work::new(context, way, BTreeSet::new())?;
+    let online = Work::online(context, way)?;
+    let is_of_these_modules = [&work, &online]
+        .map(Work::fingerprint)
+        .contains(&underway.fingerprint);
+    cut_over::undo_ahead(context, fence, &work, is_of_these_modules).await
 }
 
 /// Begins a migration between two versions, or continues one that an earlier run began.

@@ -245,11 +245,13 @@ async fn additive_changes(
 }
 
 /// Undoes what [`change_ahead`] did for a migration that is given up. A type that became wider
-/// stays so: every value still fits.
+/// stays so: every value still fits. If other modules made it, such as those that corrected ones
+/// have replaced, what has the name of something new is theirs.
 pub(super) async fn undo_ahead(
     context: &Context,
     fence: &Fence,
     work: &Work,
+    is_of_these_modules: bool,
 ) -> Result<(), MigrateError> {
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
@@ -257,7 +259,7 @@ pub(super) async fn undo_ahead(
     for plan in changed_ahead(&work.plans) {
         let (_, _, old_indexes) = plan.additions(work.lens.source.tables.get(&plan.table.name));
         patiently(context, || async {
-            let statements = inverse_changes(context, work, plan).await?;
+            let statements = inverse_changes(context, work, plan, is_of_these_modules).await?;
             Ok(fence.build_indexes(&statements, old_indexes.len()).await?)
         })
         .await?;
@@ -270,6 +272,7 @@ async fn inverse_changes(
     context: &Context,
     work: &Work,
     plan: &TablePlan,
+    is_of_these_modules: bool,
 ) -> Result<Vec<String>, MigrateError> {
     let name = &plan.table.name;
     let mut reader = context.database.read().await?;
@@ -277,7 +280,7 @@ async fn inverse_changes(
         return Ok(Vec::new());
     };
     Ok(match plan.strategy {
-        Strategy::InPlace => out_of_place(work, plan, &found),
+        Strategy::InPlace => out_of_place(work, plan, &found, is_of_these_modules),
         Strategy::Create if state::count(&mut reader, name).await? == 0 => {
             vec![schema::drop_table(work.dialect, name)]
         }
@@ -286,18 +289,25 @@ async fn inverse_changes(
 }
 
 /// The inverse of [`statements::in_place`], as far as its changes are there, but for types.
-fn out_of_place(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
+fn out_of_place(
+    work: &Work,
+    plan: &TablePlan,
+    found: &PhysicalTable,
+    is_of_these_modules: bool,
+) -> Vec<String> {
     let name = &plan.table.name;
     let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
-    // With other columns it is that of a module which a corrected one has replaced: examination
-    // refuses an index of the owner's under its name.
+    // The owner may have others of these names.
     let is_made = |index: &&Index| {
         let is_old = |old: &Index| old.name == index.name && found.has_same_index(old);
-        found.has_index(&index.name) && !old.iter().any(is_old)
+        found.has_same_index(index)
+            || !is_of_these_modules && found.has_index(&index.name) && !old.iter().any(is_old)
     };
-    let columns = columns
-        .iter()
-        .filter(|column| found.has_column(&column.name));
+    let columns = columns.iter().filter(|column| {
+        let mut served = found.columns.iter();
+        served.any(|found| schema::serves(work.dialect, found, column))
+            || !is_of_these_modules && found.has_column(&column.name)
+    });
     let old = old.iter().filter(|index| {
         let mut made = new.iter().filter(is_made);
         !found.has_index(&index.name) || made.any(|made| made.name == index.name)

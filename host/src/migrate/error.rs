@@ -130,7 +130,8 @@ pub enum MigrateError {
     )]
     NotReversible { version: DataVersion, name: String },
     #[error(
-        "table {table} differs from the layout of its version: {}. Correct the table, then start again",
+        "table {table} differs from the layout of its version: {}. Correct the table, then start again; what a migration that was interrupted has \
+         changed, `bbs migrate abort` takes back",
         .differences.join("; ")
     )]
     SchemaDiffers {

@@ -264,7 +264,8 @@ impl Work {
 
     /// A digest of the two versions, of every module between them, and of whether clients write
     /// meanwhile: then the copies lack what they have changed, and only a copier that knows so may
-    /// resume the copy; otherwise they have a checksum, which earlier hosts did not keep. In a cluster also of the tables that are copied, which are more there.
+    /// resume the copy; otherwise they have a checksum, which earlier hosts did not keep. In a
+    /// cluster also of the tables that are copied, which are more there.
     pub(super) fn fingerprint(&self) -> String {
         let mut hash = Sha256::new();
         hash.update(format!(

@@ -169,5 +169,5 @@ pub(super) async fn start_over(
     tx.commit().await.about("bbs_migration")?;
     forget_copies(context, fence).await?;
     state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;
-    cut_over::undo_ahead(context, fence, job).await
+    cut_over::undo_ahead(context, fence, job, true).await
 }

@@ -96,6 +96,18 @@ async fn index_of_a_replaced_module_is_taken_back_by_the_corrected_one(kind: Kin
     stored.assert_layout(ADD_ON_VERSION).await;
 }
 
+on_each_mysql!(column_that_another_client_has_put_in_the_place_of_a_new_one_is_left);
+async fn column_that_another_client_has_put_in_the_place_of_a_new_one_is_left(kind: Kind) {
+    let mut stored = below(kind, vec![acme("log_guid")]).await;
+    stop_at_the_cut_over(&mut stored).await;
+    let put = "ALTER TABLE desired_lrps MODIFY note BIGINT";
+    stored.execute(put).await;
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    abort(&stored.context, &fence).await.unwrap();
+    let note = column(&stored, "desired_lrps", "note").await;
+    assert_eq!(note.unwrap().kind, "BIGINT");
+}
+
 on_each_mysql!(type_that_a_given_up_migration_made_wider_hinders_no_other_one);
 /// Method: the next migration changes the same table in place, and the one after it replaces it.
 async fn type_that_a_given_up_migration_made_wider_hinders_no_other_one(kind: Kind) {
