@@ -51,7 +51,7 @@ enum Stalled {
     #[default]
     None,
     New,
-    /// Those whose number is below this one.
+    /// Connections with a number below this one.
     Before(usize),
     All,
 }

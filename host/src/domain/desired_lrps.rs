@@ -5,12 +5,13 @@ mod app_log;
 mod held;
 mod instances;
 mod push;
+mod request_limit;
 mod stops;
 
 pub use app_log::log_rejection;
 pub(super) use held::held;
 use instances::ReducedSlot;
-pub(super) use push::Pushes;
+pub(super) use request_limit::RequestLimit;
 pub(super) use stops::Stops;
 
 use bbs_model::actual_lrp::ActualLrp;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::DomainError;
-use super::desired_lrps::{Pushes, Stops};
+use super::desired_lrps::{RequestLimit, Stops};
 use super::key_locks::{KeyLock, KeyLocks};
 use super::lrp_updates;
 use super::tasks::Completions;
@@ -49,7 +49,7 @@ struct Inner {
     key_locks: KeyLocks,
     completions: Completions,
     stops: Stops,
-    pushes: Pushes,
+    pushes: RequestLimit,
     update_hints: UpdateHints,
     policy: Policy,
     measures: Measures,
@@ -122,7 +122,7 @@ impl Service {
             key_locks: KeyLocks::default(),
             completions,
             stops: Stops::default(),
-            pushes: Pushes::default(),
+            pushes: RequestLimit::default(),
             update_hints: UpdateHints::new(lrp_updates::spawn),
             policy,
             measures,
@@ -165,7 +165,8 @@ impl Service {
         &self.inner.stops
     }
 
-    pub(super) fn pushes(&self) -> &Pushes {
+    /// The limit of requests that send routes and tags.
+    pub(super) fn pushes(&self) -> &RequestLimit {
         &self.inner.pushes
     }
 

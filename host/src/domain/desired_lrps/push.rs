@@ -10,33 +10,9 @@ use bbs_model::tags::{MetricTags, hostnames_from_json};
 use bbs_model::{Text, TraceId};
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
-use tokio::sync::{Semaphore, SemaphorePermit};
 
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service};
-
-/// Concurrent requests for all desired LRPs. Each looks its cell up, and may open a connection with
-/// mutual TLS.
-const ALL_REQUESTS: usize = 256;
-
-/// The bound of the requests.
-#[derive(Debug)]
-pub(in crate::domain) struct Pushes(Semaphore);
-
-impl Default for Pushes {
-    fn default() -> Self {
-        Self(Semaphore::new(ALL_REQUESTS))
-    }
-}
-
-impl Pushes {
-    /// Waits until there are fewer than [`ALL_REQUESTS`]; the permit is held over the look-up of the
-    /// cell and the request.
-    async fn permit(&self) -> SemaphorePermit<'_> {
-        let permit = self.0.acquire().await;
-        permit.expect("the semaphore is never closed")
-    }
-}
 
 /// The changed values to send to the containers.
 struct ContainerUpdate {
@@ -179,20 +155,7 @@ async fn send_to_cell(
 
 #[cfg(test)]
 mod tests {
-    use futures_util::FutureExt;
-
     use super::*;
-
-    #[test]
-    fn requests_for_all_desired_lrps_are_bounded() {
-        let pushes = Pushes::default();
-        let mut permits: Vec<_> = (0..ALL_REQUESTS)
-            .map(|_| pushes.permit().now_or_never().expect("a permit is left"))
-            .collect();
-        assert!(pushes.permit().now_or_never().is_none());
-        permits.pop();
-        assert!(pushes.permit().now_or_never().is_some());
-    }
 
     #[test]
     fn internal_routes_change_is_judged_as_in_diego() {

@@ -13,15 +13,12 @@ use bbs_model::{Text, TraceId};
 use bbs_work::log_sampling::is_sampled;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
-use tokio::sync::{Semaphore, SemaphorePermit};
 
+use super::request_limit::RequestLimit;
 use crate::domain::Service;
 
 /// Concurrent requests to one cell.
 const REQUESTS: usize = 32;
-/// Concurrent requests to all cells. Each may open a connection with mutual TLS, which takes some
-/// 45 KB and 1.5 ms of a core.
-const ALL_REQUESTS: usize = 256;
 /// Waiting containers over all cells, some 300 bytes each.
 const MAX_WAITING: usize = 50_000;
 
@@ -33,20 +30,11 @@ struct StopRequest {
     trace_id: TraceId,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(in crate::domain) struct Stops {
     queues: Mutex<StopQueues>,
-    /// One for each request that is made.
-    permits: Semaphore,
-}
-
-impl Default for Stops {
-    fn default() -> Self {
-        Self {
-            queues: Mutex::default(),
-            permits: Semaphore::new(ALL_REQUESTS),
-        }
-    }
+    /// Of those to all cells.
+    limit: RequestLimit,
 }
 
 #[derive(Debug, Default)]
@@ -149,13 +137,6 @@ impl Stops {
         }
     }
 
-    /// Waits until there are fewer than [`ALL_REQUESTS`]; the permit is held over the request. The
-    /// permits are given in the order of the calls, so that each cell has its turn.
-    async fn permit(&self) -> SemaphorePermit<'_> {
-        let permit = self.permits.acquire().await;
-        permit.expect("the semaphore is never closed")
-    }
-
     /// Counts containers that were not stopped, and logs a sample; `process_guid` and `index` name
     /// one of them.
     fn note_failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
@@ -199,7 +180,7 @@ async fn stop_all(
                 instance,
                 trace_id,
             } = container;
-            let _permit = service.stops().permit().await;
+            let _permit = service.stops().limit.permit().await;
             if let Err(fault) = service
                 .clients()
                 .reps
@@ -218,8 +199,6 @@ async fn stop_all(
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-
-    use futures_util::FutureExt;
 
     use super::*;
 
@@ -288,17 +267,6 @@ mod tests {
             matches!(add(&stops, b"third"), Queued::First(_)),
             "the task has ended"
         );
-    }
-
-    #[test]
-    fn requests_to_all_cells_are_bounded() {
-        let stops = Stops::default();
-        let mut permits: Vec<_> = (0..ALL_REQUESTS)
-            .map(|_| stops.permit().now_or_never().expect("a permit is left"))
-            .collect();
-        assert!(stops.permit().now_or_never().is_none());
-        permits.pop();
-        assert!(stops.permit().now_or_never().is_some());
     }
 
     #[test]
