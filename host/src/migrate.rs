@@ -18,6 +18,7 @@ pub mod filling;
 mod found;
 mod fresh;
 mod history_pair;
+mod in_the_way;
 mod job;
 mod layout_sql;
 mod lock_waits;

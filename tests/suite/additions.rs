@@ -24,6 +24,7 @@ mod half_done;
 mod in_place;
 mod kinds;
 mod leftovers;
+mod names;
 mod rights;
 
 /// One unit of the fixture in so many.

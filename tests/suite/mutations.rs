@@ -139,7 +139,10 @@ const MUTATIONS: &[FileMutations] = &[
                 "",
             ),
             ("    sources(tx, work, &mut reasons).await?;", ""),
-            ("    in_the_way(tx, work, &mut reasons).await?;", ""),
+            (
+                "    in_the_way::check(tx, histories, work, &mut reasons).await?;",
+                "",
+            ),
         ],
     },
     FileMutations {

@@ -30,7 +30,10 @@ pub use attached::{
 };
 pub use difference::{differences, serves};
 pub use mysql::{at_once, rename_tables};
-pub use names::{before_filling, index_ahead, set_aside, take_place, waiting};
+pub use names::{
+    before_filling, holder_of_index_name, index_ahead, is_same_name, name_of_key, set_aside,
+    take_place, waiting,
+};
 
 /// The definition of a table could not be read from the database.
 #[derive(Debug, thiserror::Error)]

@@ -143,10 +143,10 @@ pub enum MigrateError {
     )]
     TableInTheWay { table: String },
     #[error(
-        "a migration renames a table that it replaces to {name}, and another object has this name. Nothing was written; rename that \
-         object, then start again"
+        "a migration needs the name {name} for something of its own, and {object} has a name that the server does not tell apart from \
+         it. Nothing was written; rename that, then start again"
     )]
-    NameInTheWay { name: String },
+    NameInTheWay { name: String, object: String },
     #[error(
         "{name} is {kind} ({}), and the host needs a table of its own with transactions. Nothing was written; change that, then \
          start again",
@@ -515,4 +515,9 @@ impl MigrateError {
             _ => false,
         }
     }
+}
+
+/// The description, in an error, of what the server's catalog has about a name.
+pub(super) fn in_catalog(name: &str) -> String {
+    format!("what the catalog of the server says of {name}")
 }

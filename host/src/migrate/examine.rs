@@ -9,9 +9,10 @@ use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
 
-use super::plan::{Strategy, TablePlan, replaced, side_table};
+use super::error::in_catalog;
+use super::plan::{Strategy, TablePlan, replaced};
 use super::readable::{check_keys, check_readable, check_record_versions};
-use super::{Context, HistoryPair, MigrateError, Work, fresh, same_schema, state};
+use super::{Context, HistoryPair, MigrateError, Work, fresh, in_the_way, same_schema, state};
 
 /// The reasons against a migration; empty if nothing speaks against it. `histories` have what the
 /// owner of the database has added.
@@ -25,7 +26,7 @@ pub(super) async fn examine(
         note(&mut reasons, fresh::check(tx, &histories.catalog).await)?;
     }
     sources(tx, work, &mut reasons).await?;
-    in_the_way(tx, work, &mut reasons).await?;
+    in_the_way::check(tx, histories, work, &mut reasons).await?;
     reasons.extend(hanging(tx, histories, work).await?);
     records(tx, &histories.ran, work.from, &mut reasons).await?;
     if reasons.is_empty() {
@@ -197,49 +198,6 @@ fn as_it_may_be_found(
     table
 }
 
-/// The names that the migration needs are free, or those of empty tables, which it may drop; those
-/// of replaced tables are free.
-async fn in_the_way(
-    tx: &mut Transaction,
-    work: &Work,
-    reasons: &mut Vec<MigrateError>,
-) -> Result<(), MigrateError> {
-    let recorded = state::side_tables(tx).await?;
-    for name in &recorded {
-        let mut objects = schema::attached(tx, name).await.about(in_catalog(name))?;
-        objects.retain(|object| !object.ends_with_table);
-        if !objects.is_empty() {
-            reasons.push(MigrateError::AttachedToLeftover {
-                table: name.clone(),
-                objects,
-            });
-        }
-    }
-    let names = work
-        .plans
-        .iter()
-        .flat_map(|plan| plan.new_names(&work.lens, work.from, work.to));
-    for name in names.filter(|name| !recorded.contains(name)) {
-        if let Some(reason) = state::not_a_table(tx, &name).await? {
-            reasons.push(reason);
-        } else if state::exists(tx, &name).await? && state::count(tx, &name).await? > 0 {
-            reasons.push(MigrateError::TableInTheWay { table: name });
-        }
-    }
-    for name in replaced(&work.lens, &work.plans) {
-        let aside = side_table(&name, work.from);
-        if !recorded.contains(&aside)
-            && schema::relation(tx, &aside)
-                .await
-                .about(in_catalog(&aside))?
-                .is_some()
-        {
-            reasons.push(MigrateError::NameInTheWay { name: aside });
-        }
-    }
-    Ok(())
-}
-
 /// The reasons against replacing tables: objects that would be lost with them, or that keep them,
 /// and rights that this user lacks. The histories are with or without the additions that the
 /// migration carries over.
@@ -336,7 +294,7 @@ async fn lost_with(
     }
     for index in &found.indexes {
         let is_known = known.indexes.iter().any(|known| known.name == index.name);
-        if !is_known && !histories.declares_index(&index.name) {
+        if !is_known && !histories.declares_index(table, &index.name) {
             let description = format!("index {}", index.name);
             objects.push(AttachedObject::new(
                 description,
@@ -358,9 +316,4 @@ fn as_object(dialect: Dialect, table: &str, column: &PhysicalColumn) -> Attached
         format!("column {} of type {}{special}", column.name, column.kind),
         schema::drop_column(dialect, table, &column.name),
     )
-}
-
-/// The description of what the server's catalog has about a table.
-fn in_catalog(table: &str) -> String {
-    format!("what the catalog of the server says of {table}")
 }

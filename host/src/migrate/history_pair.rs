@@ -75,7 +75,7 @@ impl HistoryPair {
         let indexes = found
             .indexes
             .iter()
-            .filter(|index| !self.declares_index(&index.name));
+            .filter(|index| !self.declares_index(table, &index.name));
         Additions {
             columns: columns
                 .filter_map(|column| column.portable(tx.dialect()))
@@ -91,11 +91,11 @@ impl HistoryPair {
             .any(|layouts| layouts.declares_column(table, column))
     }
 
-    /// Whether a layout has the index, on whatever table.
-    pub(super) fn declares_index(&self, index: &str) -> bool {
+    /// Whether a layout has a table with this name and index.
+    pub(super) fn declares_index(&self, table: &str, index: &str) -> bool {
         [&self.ran, &self.catalog]
             .iter()
-            .any(|layouts| layouts.declares_index(index))
+            .any(|layouts| layouts.declares_index(table, index))
     }
 
     /// The way from a version that the database has, or had, to one of the catalog.

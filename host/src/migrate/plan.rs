@@ -169,7 +169,7 @@ impl TablePlan {
     }
 
     /// The table that this one replaces, under the same name or another.
-    fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
+    pub(super) fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
         let is_gone = |name: &&String| !lens.target.tables.contains_key(*name);
         let renamed = || {
             self.sources

@@ -1,17 +1,51 @@
-//! The names of staged and retired tables: of the table itself, its primary key and its indexes.
+//! The names of staged and retired tables, of their primary keys and indexes, and the holders of
+//! names that a migration needs.
 //!
-//! SQLite and PostgreSQL have one namespace for all indexes, which on PostgreSQL includes the
-//! constraint of the primary key; on MySQL index names are local to their table.
+//! SQLite and PostgreSQL have one namespace for all tables and indexes, which on PostgreSQL
+//! includes the constraint of the primary key; on MySQL index names are local to their table.
 
 use bbs_lens::layout::schema::{Index, Sealing, Table};
 
 use super::postgres::identifier;
 use super::{create_index, create_indexes, create_missing_index, drop_index, quoted, rename_table};
-use crate::Dialect;
+use crate::{Dialect, SqlError, Transaction, sql};
+
+const HOLDER_ON_SQLITE: &str =
+    "SELECT tbl_name FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type <> 'trigger'";
+const HOLDER_ON_POSTGRES: &str = "SELECT coalesce(t.relname, c.relname)::text FROM pg_catalog.pg_class c \
+     LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_catalog.pg_class t ON t.oid = i.indrelid \
+     WHERE c.relname = ? AND c.relnamespace = \
+     (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema())";
 
 /// PostgreSQL silently truncates longer names.
 const LONGEST_NAME: usize = 63;
 const KEY_SUFFIX: &str = "_pkey";
+
+/// Whether a server takes two names of columns, or of indexes, for the same.
+pub fn is_same_name(dialect: Dialect, one: &str, other: &str) -> bool {
+    match dialect {
+        Dialect::Postgres => one == other,
+        Dialect::Sqlite | Dialect::Mysql => one.eq_ignore_ascii_case(other),
+    }
+}
+
+/// The table whose index has a name, or the relation that has it; `None` if an index of any table
+/// can be given that name.
+///
+/// # Errors
+/// If the query fails.
+pub async fn holder_of_index_name(
+    tx: &mut Transaction,
+    name: &str,
+) -> Result<Option<String>, SqlError> {
+    let select = match tx.dialect() {
+        Dialect::Sqlite => HOLDER_ON_SQLITE,
+        Dialect::Postgres => HOLDER_ON_POSTGRES,
+        Dialect::Mysql => return Ok(None),
+    };
+    let row = tx.fetch_optional(sql(select).bind(name)).await?;
+    row.map(|row| row.owned_text(0)).transpose()
+}
 
 /// Creates the indexes of a staged table before the cut-over: on SQLite and PostgreSQL under
 /// temporary names.
@@ -160,6 +194,11 @@ fn sealed_storage(table: &Table, name: &str, storage: &str) -> Option<String> {
         .collect();
     (!changes.is_empty())
         .then(|| format!("ALTER TABLE {} {}", identifier(name), changes.join(", ")))
+}
+
+/// The name of the primary key of a table, where it is one of those of the whole schema.
+pub fn name_of_key(dialect: Dialect, table: &str) -> Option<String> {
+    (dialect == Dialect::Postgres).then(|| key_name(table))
 }
 
 /// The name that PostgreSQL gives to a primary key's constraint by default; Diego's own migrations

@@ -351,7 +351,7 @@ async fn foreign_table_with_the_name_of_an_original_set_aside_refuses_an_online_
         .await
         .unwrap_err();
     assert!(
-        matches!(&error, MigrateError::NameInTheWay { name } if name == "actual_lrps__4"),
+        matches!(&error, MigrateError::NameInTheWay { name, .. } if name == "actual_lrps__4"),
         "{error}"
     );
     assert_eq!(world.version().await, (4, 4), "nothing was recorded");

@@ -87,23 +87,29 @@ async fn index_that_is_already_replaced_is_no_reason_against_a_migration() {
     }
 }
 
-/// Asserts that what the owner has made is refused, and that the migration succeeds without it.
-async fn assert_refused(made: &str, difference: &str, dropped: &str) {
+/// Asserts that what the owner has made is refused before a write, and that the migration succeeds
+/// without it. Returns the refusal.
+async fn refused(made: &str, dropped: &str) -> MigrateError {
     let world = TestEngine::with_rows(1).await;
     world.up(4).await.unwrap();
     world.execute(made).await;
     let planned = crate::migrate::plan(&world.context, 5).await.unwrap();
     let error = world.up(5).await.unwrap_err();
     assert_eq!(planned.refused, Some(error.to_string()));
+    assert_eq!(world.version().await, (4, 4), "nothing was recorded");
+    world.execute(dropped).await;
+    world.up(5).await.unwrap();
+    world.assert_layout(5).await;
+    error
+}
+
+async fn assert_differs(made: &str, difference: &str, dropped: &str) {
+    let error = refused(made, dropped).await;
     let MigrateError::SchemaDiffers { table, differences } = &error else {
         panic!("{error}")
     };
     assert_eq!(table, "actual_lrps");
     assert_eq!(differences[..], [difference]);
-    assert_eq!(world.version().await, (4, 4), "nothing was recorded");
-    world.execute(dropped).await;
-    world.up(5).await.unwrap();
-    world.assert_layout(5).await;
 }
 
 /// Version 5 creates the index on another column, not unique.
@@ -114,7 +120,7 @@ async fn other_index_under_the_name_of_a_new_one_is_refused_before_a_write() {
         "CREATE UNIQUE INDEX instances_zone_idx ON actual_lrps (guid, place, presence)",
     ] {
         let difference = "index instances_zone_idx on (zone) is missing or different";
-        assert_refused(made, difference, "DROP INDEX instances_zone_idx").await;
+        assert_differs(made, difference, "DROP INDEX instances_zone_idx").await;
     }
 }
 
@@ -122,12 +128,57 @@ async fn other_index_under_the_name_of_a_new_one_is_refused_before_a_write() {
 /// would drop the other one.
 #[tokio::test]
 async fn other_column_under_the_name_of_a_new_one_is_refused_before_a_write() {
-    assert_refused(
+    assert_differs(
         "ALTER TABLE actual_lrps ADD COLUMN zone BIGINT",
         "column zone is BIGINT NULL, not TEXT NULL",
         "ALTER TABLE actual_lrps DROP COLUMN zone",
     )
     .await;
+}
+
+/// Names of columns that differ in case are the same on SQLite, and so are those of all indexes
+/// and tables.
+#[tokio::test]
+async fn what_has_the_name_of_something_new_for_the_server_is_refused_before_a_write() {
+    for (made, dropped, name, object) in [
+        (
+            "ALTER TABLE actual_lrps ADD COLUMN Zone TEXT",
+            "ALTER TABLE actual_lrps DROP COLUMN Zone",
+            "zone",
+            "column Zone of table actual_lrps",
+        ),
+        (
+            "CREATE INDEX Instances_Zone_Idx ON actual_lrps (state)",
+            "DROP INDEX instances_zone_idx",
+            "instances_zone_idx",
+            "index Instances_Zone_Idx of table actual_lrps",
+        ),
+        (
+            "CREATE INDEX Instances_Zone_Idx ON desired_lrps (annotation)",
+            "DROP INDEX instances_zone_idx",
+            "instances_zone_idx",
+            "an index of table desired_lrps",
+        ),
+        (
+            "CREATE UNIQUE INDEX instances_zone_idx ON desired_lrps (guid)",
+            "DROP INDEX instances_zone_idx",
+            "instances_zone_idx",
+            "an index of table desired_lrps",
+        ),
+        (
+            "CREATE TABLE instances_zone_idx (a BIGINT)",
+            "DROP TABLE instances_zone_idx",
+            "instances_zone_idx",
+            "another object",
+        ),
+    ] {
+        let error = refused(made, dropped).await;
+        let expected = MigrateError::NameInTheWay {
+            name: name.to_owned(),
+            object: object.to_owned(),
+        };
+        assert_eq!(error.to_string(), expected.to_string(), "{made}");
+    }
 }
 
 /// Diego's BBS, or a start that was interrupted, has added it.

@@ -5,7 +5,7 @@ use super::{AttachedObject, Relation};
 use crate::schema::postgres::identifier;
 use crate::{SqlError, Transaction, sql};
 
-const RELATION: &str = "SELECT type, sql FROM sqlite_master WHERE name = ?";
+const RELATION: &str = "SELECT type, sql FROM sqlite_master WHERE name = ? COLLATE NOCASE";
 
 const DEPENDENT: &str =
     "SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name";
@@ -13,7 +13,8 @@ const DEPENDENT: &str =
 const REFERRERS: &str = "SELECT DISTINCT m.name FROM sqlite_master AS m, pragma_foreign_key_list(m.name) AS f \
      WHERE m.type = 'table' AND f.\"table\" = ? COLLATE NOCASE ORDER BY m.name";
 
-const DEFINITION: &str = "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ?";
+const DEFINITION: &str =
+    "SELECT sql FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE";
 
 /// Words of a definition that stand for a property which no layout has.
 const PROPERTIES: [(&str, &str); 7] = [

@@ -80,13 +80,11 @@ impl LayoutHistory {
             .any(|table| table.find_column(column).is_some())
     }
 
-    /// Whether a layout of the history has the index, on whatever table.
-    pub fn declares_index(&self, index: &str) -> bool {
-        let tables = self
-            .layouts
+    /// Whether a layout of the history has a table with this name and index.
+    pub fn declares_index(&self, table: &str, index: &str) -> bool {
+        self.layouts
             .values()
-            .flat_map(|layout| layout.tables.values());
-        tables
+            .filter_map(|layout| layout.tables.get(table))
             .flat_map(|table| &table.indexes)
             .any(|known| known.name == index)
     }
@@ -215,6 +213,6 @@ mod tests {
         let layouts = LayoutHistory::new(&manifests()).unwrap();
         assert!(layouts.declares_column("things", "place"));
         assert!(!layouts.declares_column("things", "note"));
-        assert!(!layouts.declares_index("op_idx"));
+        assert!(!layouts.declares_index("things", "op_idx"));
     }
 }

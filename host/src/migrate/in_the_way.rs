@@ -1,0 +1,157 @@
+//! Finds what has a name that a migration needs: for a table that it creates, for an original that
+//! it sets aside, and for the columns and indexes that a table gets. Reads only.
+
+use bbs_database::schema::{self, PhysicalTable};
+use bbs_database::{Dialect, StatementResult, Transaction};
+use bbs_lens::layout::schema::{Index, Table};
+
+use super::error::in_catalog;
+use super::plan::{Strategy, TablePlan, replaced, side_table};
+use super::{HistoryPair, MigrateError, Work, state};
+
+/// The names that the migration needs are free, or those of empty tables, which it may drop; those
+/// of replaced tables are free, and so are those of new columns and indexes.
+pub(super) async fn check(
+    tx: &mut Transaction,
+    histories: &HistoryPair,
+    work: &Work,
+    reasons: &mut Vec<MigrateError>,
+) -> Result<(), MigrateError> {
+    let recorded = state::side_tables(tx).await?;
+    for name in &recorded {
+        let mut objects = schema::attached(tx, name).await.about(in_catalog(name))?;
+        objects.retain(|object| !object.ends_with_table);
+        if !objects.is_empty() {
+            reasons.push(MigrateError::AttachedToLeftover {
+                table: name.clone(),
+                objects,
+            });
+        }
+    }
+    let names = work
+        .plans
+        .iter()
+        .flat_map(|plan| plan.new_names(&work.lens, work.from, work.to));
+    for name in names.filter(|name| !recorded.contains(name)) {
+        if let Some(reason) = state::not_a_table(tx, &name).await? {
+            reasons.push(reason);
+        } else if state::exists(tx, &name).await? && state::count(tx, &name).await? > 0 {
+            reasons.push(MigrateError::TableInTheWay { table: name });
+        }
+    }
+    for name in replaced(&work.lens, &work.plans) {
+        let aside = side_table(&name, work.from);
+        if !recorded.contains(&aside)
+            && schema::relation(tx, &aside)
+                .await
+                .about(in_catalog(&aside))?
+                .is_some()
+        {
+            reasons.push(in_the_way(&aside, "another object".to_owned()));
+        }
+    }
+    for plan in &work.plans {
+        if let Some(table) = plan.replaces(&work.lens)
+            && plan.strategy != Strategy::Untouched
+            && let Some(found) = schema::read_back(tx, table).await?
+        {
+            reasons.extend(alike(tx.dialect(), table, plan, &found));
+        }
+        for name in new_index_names(work, plan) {
+            reasons.extend(holder(tx, histories, work, plan, &name, &recorded).await?);
+        }
+    }
+    Ok(())
+}
+
+fn in_the_way(name: &str, object: String) -> MigrateError {
+    MigrateError::NameInTheWay {
+        name: name.to_owned(),
+        object,
+    }
+}
+
+/// The columns and indexes of a table whose names are equal, for the server, to those of others that
+/// it gets.
+fn alike(
+    dialect: Dialect,
+    table: &str,
+    plan: &TablePlan,
+    found: &PhysicalTable,
+) -> Vec<MigrateError> {
+    let mut reasons = Vec::new();
+    let mut compare = |kind: &str, there: &str, new: &str| {
+        if there != new && schema::is_same_name(dialect, there, new) {
+            reasons.push(in_the_way(new, format!("{kind} {there} of table {table}")));
+        }
+    };
+    for there in &found.columns {
+        for new in &plan.table.columns {
+            compare("column", &there.name, &new.name);
+        }
+    }
+    for there in &found.indexes {
+        for new in &plan.table.indexes {
+            compare("index", &there.name, &new.name);
+        }
+    }
+    reasons
+}
+
+/// The names of the indexes that are created for a table, with that of its primary key.
+fn new_index_names(work: &Work, plan: &TablePlan) -> Vec<String> {
+    let table = &plan.table;
+    let names = |indexes: &[Index]| indexes.iter().map(|index| index.name.clone()).collect();
+    match plan.strategy {
+        Strategy::Untouched => Vec::new(),
+        Strategy::InPlace => {
+            let (_, new, _) = plan.additions(work.lens.source.tables.get(&table.name));
+            names(&new)
+        }
+        Strategy::Create | Strategy::Copy => {
+            let mut names: Vec<_> = names(&table.indexes);
+            names.extend(schema::name_of_key(work.dialect, &table.name));
+            names
+        }
+    }
+}
+
+/// The reason against a new index whose name something else has, where the names of indexes are
+/// those of the whole schema. An index of the same table is examined with that.
+async fn holder(
+    tx: &mut Transaction,
+    histories: &HistoryPair,
+    work: &Work,
+    plan: &TablePlan,
+    name: &str,
+    recorded: &[String],
+) -> Result<Option<MigrateError>, MigrateError> {
+    let lens = &work.lens;
+    let holder = schema::holder_of_index_name(tx, name)
+        .await
+        .about(in_catalog(name))?;
+    let Some(holder) = holder else {
+        return Ok(None);
+    };
+    let is_the_same = holder == plan.table.name || Some(holder.as_str()) == plan.replaces(lens);
+    let is_dropped = recorded.contains(&holder)
+        || holder == plan.staged(work.to)
+        || work.from == 0 && histories.catalog.table_names().contains(holder.as_str());
+    let has_index = |table: &Table| table.indexes.iter().any(|index| index.name == name);
+    // The migration takes it from that table.
+    let is_moved = lens.source.tables.get(&holder).is_some_and(has_index)
+        && !lens
+            .target
+            .tables
+            .values()
+            .any(|table| table.name != plan.table.name && has_index(table));
+    if is_the_same || is_dropped || is_moved {
+        return Ok(None);
+    }
+    let object = if holder == name {
+        "another object".to_owned()
+    } else {
+        format!("an index of table {holder}")
+    };
+    Ok(Some(in_the_way(name, object)))
+}
