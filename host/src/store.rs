@@ -88,7 +88,7 @@ pub enum StoreError {
     Characters { column: Option<String> },
     #[error("a value exceeds its column's capacity")]
     DoesNotFit { source: SqlError },
-    #[error("the value for {table}.{column} is not JSON")]
+    #[error("the value for {table}.{column} is not JSON, or is nested too deep")]
     NotJson {
         table: &'static str,
         column: &'static str,

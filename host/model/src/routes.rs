@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use bbs_proto::models::ProtoRoutes;
 
 use super::Text;
-use super::json::{self, Malformed};
+use super::json::{self, Malformed, Scanner};
 
 /// The platform-internal router, which routes by host name.
 pub const INTERNAL_ROUTER: &[u8] = b"internal-router";
@@ -67,7 +67,7 @@ impl Routes {
     /// The routes as they are read once they are stored.
     ///
     /// # Errors
-    /// The value of an entry is not JSON.
+    /// As of [`Self::to_json`].
     pub fn as_stored(routes: Option<&Self>) -> Result<Option<Self>, Malformed> {
         Self::from_json(&Self::to_json(routes)?)
     }
@@ -75,7 +75,7 @@ impl Routes {
     /// Renders the stored form: compact, sorted by name.
     ///
     /// # Errors
-    /// The value of an entry is not JSON.
+    /// The value of an entry is not JSON, or is nested too deep to be read within the object.
     pub fn to_json(routes: Option<&Self>) -> Result<Vec<u8>, Malformed> {
         let Some(Self(entries)) = routes else {
             return Ok(b"null".to_vec());
@@ -90,6 +90,8 @@ impl Routes {
             json::compact(value, &mut out)?;
         }
         out.push(b'}');
+        // One level deeper than each value alone.
+        json::read(&out, Scanner::value)?;
         Ok(out)
     }
 }
@@ -132,6 +134,21 @@ mod tests {
             ("cf", r#"[{"port":8080}]"#),
         ]);
         assert_eq!(read, Some(expected));
+    }
+
+    #[test]
+    fn value_is_stored_only_if_it_can_be_read_again() {
+        let nested = |depth: usize| {
+            let value = ["[".repeat(depth), "]".repeat(depth)].concat();
+            routes(&[("a", &value)])
+        };
+        let deepest = nested(9_999);
+        assert_eq!(Routes::as_stored(Some(&deepest)), Ok(Some(deepest)));
+        let at = br#"{"a":"#.len() + 9_999;
+        assert_eq!(
+            Routes::to_json(Some(&nested(10_000))),
+            Err(Malformed { at })
+        );
     }
 
     #[test]

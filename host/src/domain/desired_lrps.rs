@@ -239,25 +239,23 @@ async fn change_desired_lrp(
     if let Some(credentials) = &update.image_credentials {
         lrp_updates::put_credentials(&mut writer, &before, credentials).await?;
     }
-    let mut surplus = Vec::new();
-    if let Some(fewer) = update
-        .instances
-        .filter(|instances| *instances < before.scheduling.instances)
-    {
-        surplus = instances::delete_from(&mut writer, process_guid, fewer).await?;
-    }
     // Read back, because the stored form can differ from the request.
     let after = match writer.desired_lrp(process_guid).await {
         Err(StoreError::Unreadable { .. }) => None,
         read => read?,
     };
     let old = before.scheduling.instances;
-    let first = match &after {
-        Some(after) if after.scheduling.instances > old => {
-            instances::insert_batch(&mut writer, process_guid, old).await?
+    let mut surplus = Vec::new();
+    let mut first = None;
+    // Without a record that can be read, as in Diego, the instances stay as they are.
+    if let Some(after) = &after {
+        let new = after.scheduling.instances;
+        if new < old {
+            surplus = instances::delete_from(&mut writer, process_guid, new).await?;
+        } else if new > old {
+            first = instances::insert_batch(&mut writer, process_guid, old).await?;
         }
-        Some(_) | None => None,
-    };
+    }
     writer.commit().await?;
     Ok(Updated {
         before,

@@ -163,6 +163,37 @@ async fn lists(host: &Host) -> [Vec<String>; 4] {
     guids.try_into().expect("four lists")
 }
 
+/// Each value can be read alone, and not within the object that is stored.
+#[tokio::test(flavor = "multi_thread")]
+async fn routes_that_are_nested_too_deep_to_be_read_again_are_rejected() {
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite);
+    let host = installation.serve();
+    let nested = |depth: usize| {
+        let entry = proto::RouteEntry {
+            key: b"router".to_vec(),
+            value: ["[".repeat(depth), "]".repeat(depth)].concat().into_bytes(),
+        };
+        Some(proto::ProtoRoutes {
+            routes: vec![entry],
+        })
+    };
+    let with_routes = |guid, depth| proto::DesiredLrp {
+        instances: 2,
+        routes: nested(depth),
+        ..lrp(guid)
+    };
+    assert_rejected(desired(&host, with_routes("too-deep", 10_000)).await, "");
+    assert_eq!(desired(&host, with_routes("deep", 9_999)).await, None);
+    let deeper = proto::DesiredLrpUpdate {
+        instances: Some(1),
+        routes: nested(10_000),
+        ..Default::default()
+    };
+    assert_rejected(updated(&host, "deep", deeper).await, "");
+    assert_eq!(instances(&host, "deep").await.len(), 2);
+    assert_eq!(lists(&host).await[1..], [["deep"]; 3]);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 /// Goal: what the API accepts, every migration, check and list carries; the rest is rejected with
 /// the bound. Method: clients write records that are as large as possible, by one call and by
