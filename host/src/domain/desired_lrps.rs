@@ -9,7 +9,7 @@ mod request_limit;
 mod stops;
 
 pub use app_log::log_rejection;
-pub(super) use held::held;
+pub(super) use held::{held, is_held};
 use instances::ReducedSlot;
 pub(super) use request_limit::RequestLimit;
 pub(super) use stops::Stops;
@@ -280,7 +280,7 @@ pub async fn remove(
     let (before, slots) = retry(|| async move {
         let mut writer = store.writer().await?;
         let taken = writer.take_desired_lrp(process_guid).await?;
-        let is_held = held::is_held(&mut writer, process_guid).await?;
+        let is_held = is_held(&mut writer, process_guid).await?;
         let before = match taken {
             // Its unreadable record is in quarantine; its instances go on until now.
             None if is_held => None,

@@ -10,6 +10,7 @@ use bbs_model::slot::{
 use bbs_work::causes::with_causes;
 
 use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
+use super::desired_lrps::is_held;
 use super::retry::retry;
 use super::{DomainError, Service};
 use crate::store::{Store, Writer};
@@ -102,6 +103,13 @@ async fn attempt(
     let mut writer = store.writer().await?;
     let desired = desired(&mut writer, &key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
+    if desired.is_none()
+        && before.presence_of(&container.instance).is_some()
+        && is_held(&mut writer, &key.process_guid).await?
+    {
+        // The cell repeats the call. By then the LRP is desired again, or its instances end.
+        return Ok((None, Evacuated::STAYS));
+    }
     let mut after = before.clone();
     let definitions = match before.presence_of(&container.instance) {
         Some(_) => DefinitionCount::One,

@@ -91,6 +91,21 @@ impl Case {
         assert_eq!(answer.error, None);
     }
 
+    /// Evacuates the running instance. Returns whether its cell keeps the container.
+    async fn evacuate(&self) -> bool {
+        let started = start(0, "a");
+        let request = proto::EvacuateRunningActualLrpRequest {
+            actual_lrp_key: started.actual_lrp_key,
+            actual_lrp_instance_key: started.actual_lrp_instance_key,
+            actual_lrp_net_info: started.actual_lrp_net_info,
+            routable: Some(true),
+            ..Default::default()
+        };
+        let path = "/v1/actual_lrps/evacuate_running.r1";
+        let answer: proto::EvacuationResponse = self.host.call(path, &request).await;
+        answer.keep_container
+    }
+
     async fn desire_task(&self, guid: &str) {
         let request = proto::DesireTaskRequest {
             task_definition: Some(definition()),
@@ -417,6 +432,34 @@ async fn instances_of_an_unreadable_desired_lrp_go_on_until_it_is_desired_again_
         );
     }
     assert_eq!(case.quarantined().len(), 2);
+    assert!(case.host.terminate().success());
+}
+
+on_each_database!(evacuated_instance_of_an_unreadable_desired_lrp_stays_until_it_is_desired_again);
+async fn evacuated_instance_of_an_unreadable_desired_lrp_stays_until_it_is_desired_again(
+    kind: Kind,
+) {
+    let mut case = Case::with_a_running_instance(kind).await;
+    let before = case.instances().await;
+    case.sql(&format!("UPDATE desired_lrps SET run_info = '{DAMAGED}'"))
+        .await;
+    let by_guid = proto::DesiredLrpByProcessGuidRequest {
+        process_guid: b"guid".to_vec(),
+    };
+    case.host
+        .call::<proto::DesiredLrpResponse>("/v1/desired_lrps/get_by_process_guid.r3", &by_guid)
+        .await;
+    case.await_quarantine("guid");
+    assert!(case.evacuate().await, "the container is kept");
+    assert_eq!(case.instances().await, before);
+
+    case.desire().await;
+    assert!(case.evacuate().await, "until its replacement runs");
+    let state = |state: &str, container: &str| (0, state.to_owned(), container.to_owned());
+    assert_eq!(
+        case.instances().await[..2],
+        [state("RUNNING", "a"), state("UNCLAIMED", "")]
+    );
     assert!(case.host.terminate().success());
 }
 

@@ -41,7 +41,8 @@ impl Evacuated {
         keeps_container: false,
         needs_cell: false,
     };
-    const STAYS: Self = Self {
+    /// The cell keeps the container.
+    pub const STAYS: Self = Self {
         keeps_container: true,
         needs_cell: false,
     };
