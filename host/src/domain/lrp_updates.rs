@@ -81,7 +81,7 @@ impl UpdateRecords {
 }
 
 /// The incomplete slots of a process guid; only that at an index, if one is given.
-async fn plain_slots(
+pub(super) async fn plain_slots(
     reader: &mut Reader,
     process_guid: &[u8],
     index: Option<i32>,

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{Retirement, retire};
 use crate::domain::retry::retry;
-use crate::domain::{DomainError, Service};
+use crate::domain::{DomainError, Service, lrp_updates};
 
 /// Calls of each kind to one cell. The next run finds the rest. Bounds the time of a run for a cell
 /// that answers slowly.
@@ -212,9 +212,12 @@ async fn is_due(
     key: &LrpKey,
 ) -> Result<bool, DomainError> {
     let store = service.store();
-    let mut writer = store.writer().await?;
-    let wanted = writer.wanted(&key.process_guid).await?;
-    let slot = writer.slot(&key.process_guid, key.index).await?;
+    let mut reader = store.look().await?;
+    // The desired LRP last: it decides, and may change between the two.
+    let mut slots =
+        lrp_updates::plain_slots(&mut reader, &key.process_guid, Some(key.index)).await?;
+    let wanted = reader.wanted_of(&key.process_guid).await?;
+    let slot = slots.remove(&key.index).unwrap_or_default();
     let input = ConvergenceInput {
         now_ns: store.now_ns(),
         ..*input
