@@ -209,7 +209,34 @@ impl<A: LocketAnswer> Decoder for CountingDecoder<A> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+    use std::path::Path;
+
+    use tokio::time::timeout;
+
     use super::*;
+
+    /// Method: a listener whose connections wait, so that no handshake begins, and a clock that
+    /// passes each wait at once.
+    #[tokio::test(start_paused = true)]
+    async fn locket_that_does_not_answer_the_handshake_is_given_up() {
+        let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/fixtures/certificates");
+        let locket = config::LocketConfig {
+            address: silent.local_addr().unwrap().to_string(),
+            tls: config::CertificateFiles {
+                ca_file: folder.join("ca.crt"),
+                cert_file: folder.join("client.crt"),
+                key_file: folder.join("client.key"),
+            },
+            keepalive_time: None,
+            keepalive_timeout: None,
+            lookup_timeout: CONNECT_TIMEOUT,
+        };
+        let connected = timeout(CONNECT_TIMEOUT * 2, connect(&locket, CONNECT_RETRIES)).await;
+        let error = connected.expect("it is given up").unwrap_err();
+        assert!(matches!(error, ConnectError::Connect { .. }), "{error}");
+    }
 
     #[test]
     fn address_may_begin_with_a_scheme_of_grpc() {
