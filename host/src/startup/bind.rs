@@ -79,6 +79,7 @@ fn listen(address: SocketAddr) -> io::Result<TcpListener> {
 #[cfg(test)]
 mod tests {
     use std::net::{IpAddr, Ipv4Addr, TcpStream};
+    use std::time::Duration;
 
     use super::*;
 
@@ -133,5 +134,24 @@ mod tests {
             assert!(in_both_families(both, listen_without(errno)).is_err());
         }
         assert!(in_both_families(everywhere, listen_without(Errno::ADDRINUSE)).is_err());
+    }
+
+    /// Method: the connection of a client that has closed it still waits, so that few files are
+    /// open.
+    #[tokio::test]
+    async fn connections_of_many_cells_wait_to_be_accepted() {
+        /// More than the default of the libraries, 128.
+        const CELLS: usize = 2000;
+        /// Linux drops the attempts to connect for which the queue has no place.
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let address = listener.local_addr().unwrap();
+        let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
+        let allowed: usize = allowed.trim().parse().unwrap();
+        assert!(allowed > 128, "net.core.somaxconn is {allowed}");
+        for cell in 0..CELLS.min(allowed) {
+            let connected = TcpStream::connect_timeout(&address, PATIENCE);
+            assert!(connected.is_ok(), "cell {cell}: {connected:?}");
+        }
     }
 }
