@@ -27,10 +27,13 @@ use crate::harness::{PATIENCE, until_async};
 
 /// The presence of a cell with this rep.
 fn cell(rep: &StubServer) -> proto::CellPresence {
-    let rep_url = rep.url().into_bytes();
+    cell_at(&rep.url())
+}
+
+fn cell_at(rep_url: &str) -> proto::CellPresence {
     proto::CellPresence {
         cell_id: b"cell-1".to_vec(),
-        rep_url,
+        rep_url: rep_url.into(),
         ..Default::default()
     }
 }
@@ -181,6 +184,30 @@ async fn auctioneer_failures_return_errors_and_later_requests_succeed() {
     request().await.unwrap();
 }
 
+/// Makes a request with each of the clients to a component, which is their auctioneer.
+async fn request_each(clients: &Clients, url: &str) -> [Result<(), ClientError>; 3] {
+    let (key, instance) = instance();
+    let definition = proto::TaskDefinition {
+        completion_callback_url: url.into(),
+        ..Default::default()
+    };
+    let task = Task {
+        definition,
+        ..Task::default()
+    };
+    [
+        clients
+            .auctioneer
+            .request_lrps(&[lrp_start()], &trace())
+            .await,
+        clients
+            .reps
+            .stop(&cell_at(url), &key, &instance, &trace())
+            .await,
+        clients.callbacks.post(&task).await.map(drop),
+    ]
+}
+
 /// The timeout is short, so no call may have to succeed within it.
 #[tokio::test(flavor = "multi_thread")]
 async fn request_without_an_answer_is_given_up_and_later_requests_succeed() {
@@ -188,26 +215,7 @@ async fn request_without_an_answer_is_given_up_and_later_requests_succeed() {
     let component = StubServer::start(&trust);
     component.reply_always(StubReply::Never);
     let clients = clients_with_timeout(&trust, &component.url(), true, Duration::from_secs(1));
-    let (key, instance) = instance();
-    let definition = proto::TaskDefinition {
-        completion_callback_url: component.url().into(),
-        ..Default::default()
-    };
-    let task = Task {
-        definition,
-        ..Task::default()
-    };
-    for failed in [
-        clients
-            .auctioneer
-            .request_lrps(&[lrp_start()], &trace())
-            .await,
-        clients
-            .reps
-            .stop(&cell(&component), &key, &instance, &trace())
-            .await,
-        clients.callbacks.post(&task).await.map(drop),
-    ] {
+    for failed in request_each(&clients, &component.url()).await {
         let error = failed.unwrap_err();
         assert!(
             matches!(&error, ClientError::Unreachable { source, .. } if source.is_timeout()),
@@ -221,6 +229,23 @@ async fn request_without_an_answer_is_given_up_and_later_requests_succeed() {
         requested.is_ok()
     })
     .await;
+}
+
+/// Method: a listener whose connections wait, so that no handshake begins, and a clock that passes
+/// each wait at once.
+#[tokio::test(start_paused = true)]
+async fn component_without_a_handshake_is_given_up_before_the_timeout_of_a_request() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", silent.local_addr().unwrap());
+    let trust = Trust::new();
+    let clients = clients(&trust, &url, true);
+    for failed in request_each(&clients, &url).await {
+        let error = failed.unwrap_err();
+        assert!(
+            error.is_timeout() && !error.is_request_timeout(),
+            "{error:?}"
+        );
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
