@@ -11,6 +11,7 @@ use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::harness::layouts::on_each_layout;
+use crate::harness::neighbours::StubReply;
 
 on_each_layout!(most_instances_in_flight_are_configured);
 async fn most_instances_in_flight_are_configured(kind: Kind) {
@@ -35,26 +36,26 @@ async fn most_instances_in_flight_are_configured(kind: Kind) {
     assert_eq!(rows(&server).await.len(), 5);
 }
 
-/// Desires another LRP of one instance, which runs version-1 in the container `old-next`.
-async fn run_next(server: &Server) {
-    let next = proto::DesiredLrp {
-        process_guid: b"next".to_vec(),
+/// Desires another LRP of one instance, which runs version-1 in the container `old-GUID`.
+async fn run_other(server: &Server, process_guid: &str) {
+    let other = proto::DesiredLrp {
+        process_guid: process_guid.into(),
         instances: 1,
         ..version_1()
     };
-    desire(server, next).await;
-    start_next(server, "old-next").await;
+    desire(server, other).await;
+    start_other(server, process_guid, &format!("old-{process_guid}")).await;
 }
 
 /// A cell claims the instance of the other LRP and starts it.
-async fn start_next(server: &Server, container: &str) {
+async fn start_other(server: &Server, process_guid: &str, container: &str) {
     let claimed = proto::ClaimActualLrpRequest {
-        process_guid: b"next".to_vec(),
+        process_guid: process_guid.into(),
         ..claim(0, container)
     };
     assert_eq!(call_error(server, CLAIM, &claimed).await, None);
     let key = proto::ActualLrpKey {
-        process_guid: b"next".to_vec(),
+        process_guid: process_guid.into(),
         index: 0,
         domain: b"domain".to_vec(),
     };
@@ -66,9 +67,9 @@ async fn start_next(server: &Server, container: &str) {
 }
 
 /// Updates the other LRP to version-2.
-async fn update_next(server: &Server) {
+async fn update_other(server: &Server, process_guid: &str) {
     let request = proto::UpdateDesiredLrpRequest {
-        process_guid: b"next".to_vec(),
+        process_guid: process_guid.into(),
         update: Some(to(definition("version-2"))),
     };
     assert_eq!(error_of(server, UPDATE, &request).await, None);
@@ -83,7 +84,7 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
         ..Pace::default()
     };
     let server = running_at(kind, pace, 1).await;
-    run_next(&server).await;
+    run_other(&server, "next").await;
     update_to(&server, "version-2").await;
     let expected = [
         "0/0 UNCLAIMED  version-2",
@@ -91,7 +92,7 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
         "0/1 RUNNING old-0 version-1",
     ];
     until_rows(&server, &expected).await;
-    update_next(&server).await;
+    update_other(&server, "next").await;
     settle(&server).await;
     assert_eq!(rows(&server).await, expected, "it waits");
     for name in ["new-0", "new-1", "new-2"] {
@@ -104,7 +105,7 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
     {
         pause().await;
     }
-    start_next(&server, "new-next").await;
+    start_other(&server, "next", "new-next").await;
     until(|| !server.service.is_replacing()).await;
     let running = rows(&server)
         .await
@@ -121,11 +122,11 @@ async fn removed_lrp_without_containers_leaves_its_place_to_another_one(kind: Ki
         ..Pace::default()
     };
     let server = running_at(kind, pace, 1).await;
-    run_next(&server).await;
+    run_other(&server, "next").await;
     crash_three_times(&server, 0, "old-0").await;
     update_to(&server, "version-2").await;
     settle(&server).await;
-    update_next(&server).await;
+    update_other(&server, "next").await;
     settle(&server).await;
     let expected = ["0/0 UNCLAIMED  version-2", "0/0 RUNNING old-next version-1"];
     assert_eq!(rows(&server).await, expected, "the instance has the place");
@@ -146,7 +147,7 @@ async fn next_host_counts_the_instances_that_an_earlier_one_replaces(kind: Kind)
         ..Pace::default()
     };
     let server = running_at(kind, update_pace, 1).await;
-    run_next(&server).await;
+    run_other(&server, "next").await;
     update_to(&server, "version-2").await;
     let expected = [
         "0/0 UNCLAIMED  version-2",
@@ -167,7 +168,7 @@ async fn next_host_counts_the_instances_that_an_earlier_one_replaces(kind: Kind)
     );
     let api = Api::new(next_host.clone(), translators(), None).unwrap();
     server.gate.open(Arc::new(api));
-    update_next(&server).await;
+    update_other(&server, "next").await;
     until(|| !next_host.is_replacing()).await;
     assert_eq!(rows(&server).await, expected, "it waits");
     start_new(&server, 0, "new-0").await;
@@ -180,4 +181,40 @@ async fn next_host_counts_the_instances_that_an_earlier_one_replaces(kind: Kind)
         ],
     )
     .await;
+}
+
+/// Goal: many updates that begin together leave the host and the database to the calls of clients.
+/// Method: the auctioneer answers no step, so that each keeps its place among those that run.
+#[tokio::test(flavor = "multi_thread")]
+async fn updates_of_twenty_lrps_advance_at_the_same_time() {
+    const CONCURRENT: usize = 20;
+    let neighbours = Neighbours::start();
+    let options = Options {
+        clients: neighbours.clients(),
+        ..Options::on(Kind::Sqlite)
+    };
+    let server = running_with(options, 1).await;
+    let others: Vec<_> = (0..CONCURRENT)
+        .map(|number| format!("other-{number}"))
+        .collect();
+    for other in &others {
+        run_other(&server, other).await;
+    }
+    let auctioneer = &neighbours.auctioneer;
+    auctioneer.take_requests();
+    auctioneer.reply_always(StubReply::OnceReleased);
+    update_to(&server, "version-2").await;
+    auctioneer.wait_for_requests(1).await;
+    for other in &others {
+        update_other(&server, other).await;
+    }
+    let requests = auctioneer.wait_for_requests(CONCURRENT - 1).await;
+    assert_eq!(requests.len(), CONCURRENT - 1);
+    // Time in which the last one would request its auction.
+    for _ in 0..10 {
+        pause().await;
+    }
+    assert_eq!(auctioneer.take_requests(), [], "it waits");
+    auctioneer.release();
+    assert_eq!(auctioneer.wait_for_requests(1).await.len(), 1);
 }
