@@ -15,6 +15,7 @@ mod framing;
 mod list_snapshots;
 mod outgoing;
 mod pages;
+mod request_limits;
 mod retire;
 mod waits;
 

@@ -14,7 +14,7 @@ use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
-use tokio::net::TcpStream;
+use tokio::net::{TcpSocket, TcpStream};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
@@ -22,6 +22,8 @@ use crate::harness::certificates::{Authority, VALID, replace};
 
 /// Connect timeout of the clients.
 const TIMEOUT: Duration = Duration::from_secs(30);
+/// More than the requests that a host makes at once: others would be delayed by a second.
+const BACKLOG: u32 = 1024;
 
 pub struct Trust {
     folder: tempfile::TempDir,
@@ -150,10 +152,12 @@ pub fn listen_plain(router: Router) -> HttpServer {
 }
 
 fn bind() -> (TcpListener, SocketAddr, Handle<SocketAddr>) {
-    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there are free ports");
-    listener
-        .set_nonblocking(true)
-        .expect("a listener of the runtime");
+    let socket = TcpSocket::new_v4().expect("a socket");
+    socket
+        .bind((Ipv4Addr::LOCALHOST, 0).into())
+        .expect("there are free ports");
+    let listener = socket.listen(BACKLOG).expect("a listener");
+    let listener = listener.into_std().expect("a listener of the runtime");
     let address = listener.local_addr().expect("a listener has an address");
     (listener, address, Handle::new())
 }
