@@ -7,6 +7,7 @@ mod lifecycle;
 mod logs;
 mod metrics;
 mod paths;
+mod proxies;
 mod reload;
 mod tls;
 
