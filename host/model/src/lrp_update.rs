@@ -37,14 +37,17 @@ pub struct UpdateTarget {
 }
 
 impl UpdateTarget {
-    /// The target at a time in nanoseconds since 1970, with its update, if one is under way.
-    pub fn at(&self, now_ns: i64, pace: &Pace, update: Option<&UpdateRecord>) -> UpdatedLrp<'_> {
-        let recreates = self.update_strategy == UpdateStrategy::Recreate as i32;
-        let strategy = if recreates {
+    /// How an instance is replaced; by [`Replacement::Rolling`] if the strategy is unknown.
+    pub fn replacement(&self) -> Replacement {
+        if self.update_strategy == UpdateStrategy::Recreate as i32 {
             Replacement::Recreate
         } else {
             Replacement::Rolling
-        };
+        }
+    }
+
+    /// The target at a time in nanoseconds since 1970, with its update, if one is under way.
+    pub fn at(&self, now_ns: i64, pace: &Pace, update: Option<&UpdateRecord>) -> UpdatedLrp<'_> {
         let cancelled_at_ns = update
             .filter(|update| update.is_cancelled)
             .map(|update| update.started_at_ns);
@@ -53,7 +56,7 @@ impl UpdateTarget {
         UpdatedLrp {
             definition_id,
             instances,
-            strategy,
+            strategy: self.replacement(),
             cancelled_at_ns,
             now_ns,
             pace: *pace,

@@ -14,7 +14,6 @@ use super::desired_lrps::is_held;
 use super::retry::retry;
 use super::{DomainError, Service};
 use crate::store::{Store, Writer};
-use bbs_proto::models::desired_lrp::UpdateStrategy;
 
 /// An answer to the cell. The container may have to be kept also when the call is rejected.
 #[derive(Debug)]
@@ -125,19 +124,19 @@ async fn attempt(
 }
 
 async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desired>, DomainError> {
-    let Some((instances, strategy)) = writer.desired_replacement(process_guid).await? else {
+    let Some(target) = writer.update_target(process_guid).await? else {
         return Ok(None);
     };
-    let mut desired = Desired {
-        replacement: Replacement::Rolling,
-        instances,
-        running: 0,
+    let replacement = target.replacement();
+    let running = match replacement {
+        Replacement::Rolling => 0,
+        Replacement::Recreate => writer.running(process_guid).await?,
     };
-    if strategy == UpdateStrategy::Recreate as i32 {
-        desired.replacement = Replacement::Recreate;
-        desired.running = writer.running(process_guid).await?;
-    }
-    Ok(Some(desired))
+    Ok(Some(Desired {
+        replacement,
+        instances: target.instances,
+        running,
+    }))
 }
 
 /// Requests a cell. A failed request is only logged: convergence offers a waiting instance again.

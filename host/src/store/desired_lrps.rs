@@ -241,28 +241,6 @@ impl Writer {
         self.get(&WHOLE, process_guid).await
     }
 
-    /// The desired number of instances and the number of the update strategy, also of a record that
-    /// is otherwise unreadable.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
-    pub async fn desired_replacement(
-        &mut self,
-        process_guid: &[u8],
-    ) -> Result<Option<(i32, i32)>, StoreError> {
-        let replacement = TABLE.read(|record| {
-            Ok((
-                record.number("instances")?,
-                record.number("update_strategy")?,
-            ))
-        });
-        self.get(
-            &replacement.columns(&[TABLE.key, "instances", "update_strategy"]),
-            process_guid,
-        )
-        .await
-    }
-
     /// The desired number of instances, the domain and the current definition, also of a record
     /// that is otherwise unreadable; locked until the transaction ends.
     ///
