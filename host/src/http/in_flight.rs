@@ -1,19 +1,16 @@
 //! Counts requests in flight, from their head to the last byte of their answer. Event streams are
 //! not counted: they do not end by themselves, and a drain does not wait for them.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 
 use axum::Router;
-use axum::body::{Body, HttpBody};
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::Response;
-use bytes::Bytes;
-use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt;
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct InFlight(Arc<AtomicUsize>);
@@ -54,33 +51,12 @@ async fn count(State(in_flight): State<InFlight>, request: Request, next: Next) 
 }
 
 /// The response, whose body drops `guard` when it has been sent or abandoned.
-pub(super) fn guarded<T: Send + Unpin + 'static>(response: Response, guard: T) -> Response {
-    response.map(|body| Body::new(GuardedBody { body, guard }))
-}
-
-/// A body that drops its guard when it has been sent or abandoned.
-pub(super) struct GuardedBody<T> {
-    pub(super) body: Body,
-    #[expect(dead_code, reason = "held for its destructor")]
-    pub(super) guard: T,
-}
-
-impl<T: Send + Unpin> HttpBody for GuardedBody<T> {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
-    }
+pub(super) fn guarded<T: Send + 'static>(response: Response, guard: T) -> Response {
+    response.map(|body| {
+        Body::new(body.map_err(move |error| {
+            // Held by the body for its destructor.
+            let _held = &guard;
+            error
+        }))
+    })
 }

@@ -27,7 +27,7 @@ use tokio::sync::watch;
 use tower::ServiceExt;
 
 use super::connections::{Admitted, ClientWait, Connection, ConnectionHandle, Connections};
-use super::in_flight::{GuardedBody, InFlight};
+use super::in_flight::{InFlight, guarded};
 use super::peer::Peer;
 use super::timed::TimedStream;
 use crate::tls::{Certificates, handshake_failure};
@@ -299,7 +299,7 @@ async fn answer(
     request: hyper::Request<Incoming>,
     peer: Peer,
     handle: ConnectionHandle,
-) -> Result<Response<GuardedBody<AnsweringConnection>>, std::convert::Infallible> {
+) -> Result<Response, std::convert::Infallible> {
     let connection = Arc::clone(&handle.connection);
     let answering = AnsweringConnection(Arc::clone(&connection));
     if request.body().is_end_stream() {
@@ -311,10 +311,7 @@ async fn answer(
     request.extensions_mut().insert(peer);
     request.extensions_mut().insert(handle);
     let response = router.oneshot(request).await?;
-    Ok(response.map(|body| GuardedBody {
-        body,
-        guard: answering,
-    }))
+    Ok(guarded(response, answering))
 }
 
 /// A request in flight. When its answer has been sent, the connection waits for the next one.
