@@ -67,7 +67,8 @@ impl Phase {
         Self::CleaningUp,
     ];
 
-    pub(super) fn name(self) -> &'static str {
+    /// Its name in the database and in texts.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Begun => "begun",
             Self::Copying => "copying",

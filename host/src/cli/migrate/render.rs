@@ -39,7 +39,7 @@ pub(super) fn status(status: &Status, database: &str, beside: &Beside<'_>) -> St
     };
     line!(out, "Modules    newest is {}; {pending}", status.newest);
     pinned(&mut out, beside.config, &status.found);
-    if let Some(phase) = status.underway.as_ref().map(serde_text) {
+    if let Some(phase) = status.underway.map(|phase| phase.name()) {
         let copied = status.copied.as_ref();
         let copied =
             copied.map(|run| format!(": {} of {} units are copied", run.migrated, run.total));
@@ -185,13 +185,6 @@ pub(super) fn refused_keys(wrong: &[WrongKey], refused: Option<&str>) -> String 
     lines
         .map(|reason| format!("Refused    before it begins: {reason}\n"))
         .collect()
-}
-
-fn serde_text(value: &impl serde::Serialize) -> String {
-    serde_json::to_value(value)
-        .ok()
-        .and_then(|value| value.as_str().map(str::to_owned))
-        .unwrap_or_default()
 }
 
 fn found(found: &Found, is_underway: bool) -> String {
