@@ -61,7 +61,7 @@ pub async fn copy(
     context
         .progress
         .enter("prepare", "creating the tables to import into", None);
-    filling::create_own_tables(context, fence).await?;
+    migrate::create_own_tables(context, fence).await?;
     let mut state = ImportState {
         phase: ImportPhase::Copying,
         fingerprint: survey.fingerprint.clone(),

@@ -36,14 +36,6 @@ pub async fn check_in(tx: &mut Transaction, context: &Context) -> Result<(), Mig
     fresh::check(tx, &layout_history(&context.migrations)?).await
 }
 
-/// Creates the host's own tables.
-///
-/// # Errors
-/// Another host has raised the fence, or the database fails.
-pub async fn create_own_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    state::create_tables(context, fence).await
-}
-
 /// Creates the tables of a version, empty, and with indexes only in a cluster; removes what is
 /// recorded about earlier records. The database has no version before and after.
 ///

@@ -127,7 +127,10 @@ pub(super) async fn not_a_table(
 }
 
 /// Creates those of the host's own tables that are absent.
-pub(super) async fn create_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn create_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let layouts = layout_history(&context.migrations)?;
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
