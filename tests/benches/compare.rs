@@ -22,6 +22,7 @@
 
 #[path = "parts/bench_client.rs"]
 mod bench_client;
+#[allow(unused_imports, unused_macros, reason = "the suite uses them")]
 #[path = "../harness/mod.rs"]
 mod harness;
 #[path = "parts/requests.rs"]

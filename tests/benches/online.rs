@@ -14,6 +14,7 @@
     reason = "this benchmark uses a part of the harness"
 )]
 
+#[allow(unused_imports, unused_macros, reason = "the suite uses them")]
 #[path = "../harness/mod.rs"]
 mod harness;
 #[path = "parts/subject.rs"]

@@ -20,10 +20,8 @@ use super::engine::{PASSWORD, USER, place};
 mod kind;
 mod lock_waits;
 
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use super::on_each::{on_each_database, on_each_server};
 pub use kind::Kind;
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub use lock_waits::LockTimeout;
 
 /// Environment variable for a test process: after how many seconds the server ends an idle

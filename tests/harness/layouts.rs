@@ -54,7 +54,6 @@ tokio::task_local! {
 /// Generates ten tests from an `async fn name(kind: Kind)`: those of `on_each_database`, and
 /// `name::split` and `name::migrating` for each database but MySQL, which has the dialect of
 /// MariaDB. For tests of calls about desired LRPs, which do not read their tables.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_layout {
     ($name:ident $(, $on_servers:meta)?) => {
         mod $name {
@@ -89,22 +88,18 @@ macro_rules! on_each_layout {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_layout;
 
 /// Generates the tests of `on_each_layout`, of which `split` and `migrating` run on SQLite for each
 /// change, and on the servers in `tests/run --all`. For tests of calls that use no table of desired
 /// LRPs, or only get and create them.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_layouts_of_sqlite {
     ($name:ident) => {
         crate::harness::layouts::on_each_layout!($name, ignore = "runs in tests/run --all");
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_layouts_of_sqlite;
 
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! each {
     ($name:ident, $layout:expr $(, $on_servers:meta)?) => {
         #[test]
@@ -125,7 +120,6 @@ macro_rules! each {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use each;
 
 /// Runs a generated test with [`run`] on a runtime of its own.

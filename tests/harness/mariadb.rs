@@ -16,7 +16,6 @@ const ROOT: &str = "BBS_TEST_MARIADB";
 /// A user that sees which transactions wait, which the tests' own user may not.
 pub const OBSERVER: &str = "observer";
 /// A user that may do everything but drop tables.
-#[allow(dead_code, reason = "benchmarks use the harness without it")]
 pub const NO_DROP: &str = "no_drop";
 
 pub static MARIADB: Recipe = Recipe {

@@ -22,7 +22,6 @@ pub fn run(test: TestFuture) {
 }
 
 /// Generates the tests `postgres`, `mariadb` and `mysql` in a module below that of the function.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_servers {
     ($name:ident) => {
         #[test]
@@ -35,11 +34,9 @@ macro_rules! on_servers {
         crate::harness::on_each::on_mysql_servers!($name);
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_servers;
 
 /// Generates the tests `mariadb` and `mysql` in a module below that of the function.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_mysql_servers {
     ($name:ident) => {
         #[test]
@@ -58,12 +55,10 @@ macro_rules! on_mysql_servers {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_mysql_servers;
 
 /// Generates four tests from an `async fn name(kind: Kind)`: `name::sqlite`, `name::postgres`,
 /// `name::mariadb` and `name::mysql`.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_database {
     ($name:ident) => {
         mod $name {
@@ -79,12 +74,10 @@ macro_rules! on_each_database {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_database;
 
 /// Generates three tests from an `async fn name(kind: Kind)` that needs a server: `name::postgres`,
 /// `name::mariadb` and `name::mysql`.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_server {
     ($name:ident) => {
         mod $name {
@@ -92,11 +85,9 @@ macro_rules! on_each_server {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_server;
 
 /// Generates the tests `name::mariadb` and `name::mysql` from an `async fn name(kind: Kind)`.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_each_mysql {
     ($name:ident) => {
         mod $name {
@@ -104,12 +95,10 @@ macro_rules! on_each_mysql {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_each_mysql;
 
 /// Generates the test `name::postgres`, `name::mariadb` or `name::mysql` from an `async fn name()`,
 /// for what only that server has.
-#[allow(unused_macros, reason = "benchmarks use the harness without it")]
 macro_rules! on_one_server {
     ($name:ident, mysql) => {
         mod $name {
@@ -129,5 +118,4 @@ macro_rules! on_one_server {
         }
     };
 }
-#[allow(unused_imports, reason = "benchmarks use the harness without it")]
 pub(crate) use on_one_server;

@@ -423,10 +423,6 @@ impl Version {
 }
 
 #[cfg(test)]
-#[allow(
-    unused_imports,
-    reason = "benchmarks use the harness without its tests"
-)]
 mod tests {
     use bbs_proto::prost::Message;
 

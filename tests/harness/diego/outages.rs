@@ -103,10 +103,6 @@ pub fn history(steps: &[Step], outage: &Outage) -> Vec<String> {
 }
 
 #[cfg(test)]
-#[allow(
-    unused_imports,
-    reason = "benchmarks use the harness without its tests"
-)]
 mod tests {
     use super::*;
 

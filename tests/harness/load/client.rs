@@ -366,10 +366,6 @@ fn micros(time: Duration) -> u64 {
 }
 
 #[cfg(test)]
-#[allow(
-    unused_imports,
-    reason = "benchmarks use the harness without its tests"
-)]
 mod tests {
     use super::*;
 
