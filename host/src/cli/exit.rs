@@ -30,7 +30,8 @@ impl Exit {
     pub(super) fn meaning(self) -> &'static str {
         match self {
             Self::Success => {
-                "done; a request, such as a signal, ended the host, or it has completed a rollback, or a table is gone"
+                "done; a request, such as a signal, ended the host, or it has completed a rollback, or a table of its database \
+                 is missing"
             }
             Self::Failure => {
                 "a command failed, or its check found faults; a host failed after its start, or did not end as requested"

@@ -1,6 +1,7 @@
 //! A typed view of the file's keys with the semantics of Go's decoder, at every depth: key names in
-//! any case; `null`, `""` and zero mean the same as absent. Owns the faults of keys, which are
-//! collected, the list of unread keys, and the base of relative paths; contains no key names.
+//! any case; `null` means absent, as do `""` in [`Keys::text`], and zero in [`Keys::duration`] and
+//! [`Keys::count`]. Owns the faults of keys, which are collected, the list of unread keys, and the
+//! base of relative paths; contains no key names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};

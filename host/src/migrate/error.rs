@@ -306,8 +306,9 @@ pub enum MigrateError {
     )]
     NotInQuarantine { unit: String },
     #[error(
-        "unit {unit:?} cannot be migrated ({reason}), and an earlier one of its key is in quarantine and nowhere else. Repair this \
-         one and start again; or run `bbs migrate abort`, and `bbs migrate quarantine delete` for the earlier one"
+        "unit {unit:?} cannot be migrated ({reason}), and an earlier unit of its key is in quarantine, the only place that has its \
+         rows. Repair the unit in the tables and start again; or run `bbs migrate abort`, and `bbs migrate quarantine delete` for the \
+         earlier one"
     )]
     KeptInQuarantine { unit: String, reason: String },
     #[error(

@@ -1,5 +1,6 @@
-//! The pauses between attempts, of everything that is tried again: how often, and for how long.
-//! Which failures pass is decided where they occur. And the rests of work beside clients.
+//! The pauses between attempts: how often, and for how long. Connections to the database, the lock,
+//! the stream to Loggregator and the admin socket have pauses of their own. Which failures pass is
+//! decided where they occur. And the rests of work beside clients.
 
 use std::error::Error;
 use std::time::Duration;

@@ -208,7 +208,7 @@ async fn newer_unit_of_the_same_key_is_not_overwritten() {
     let before = entries(&world).await;
     let stopped = world.up(5).await.unwrap_err().to_string();
     assert!(
-        stopped.contains("an earlier one of its key is in quarantine"),
+        stopped.contains("an earlier unit of its key is in quarantine"),
         "{stopped}"
     );
     assert_eq!(entries(&world).await, before, "nor by a newer one");
