@@ -57,7 +57,8 @@ enum MigrateAction {
     /// up.
     Down(Downwards),
     /// Give up a migration that has begun, in either direction, before its cut-over: the database
-    /// stays at its version, and the copies, and columns and tables that were added, are removed.
+    /// stays at its version. The copies are removed, and so are columns, indexes and empty tables
+    /// that were added ahead; a column type that became wider stays.
     Abort(ShownArgs),
     /// List, repair and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
