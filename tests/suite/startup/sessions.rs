@@ -378,24 +378,24 @@ async fn tables_get_the_collation_of_those_that_are_there(kind: Kind) {
              information_schema.tables WHERE table_schema = DATABASE() AND table_name NOT IN \
              ('bbs_fence', 'bbs_lease', 'bbs_key_rotation')";
         let installation = Installation::on(database.clone(), &modules::modules());
-        let down = ["migrate", "down", "--to", &OLDEST.to_string()];
-        let once = [
-            &["migrate", "plan", "--check"][..],
-            &["migrate", "up"],
-            &down,
-        ];
-        // From tables that a migration has made, not Diego.
-        let again = [&["migrate", "up"][..], &down];
         let is_repeated = tests_all() || [tables, own] == COLLATIONS[0];
-        let again = again.into_iter().filter(|_| is_repeated);
-        for arguments in once.into_iter().chain(again) {
+        let is_whole = is_repeated || tables == "utf8mb4_bin";
+        let check = ["migrate", "plan", "--check"];
+        let check = is_whole.then_some(&check[..]);
+        let down = ["migrate", "down", "--to", &OLDEST.to_string()];
+        let up_and_down = [&["migrate", "up"][..], &down];
+        // From tables that a migration has made, not Diego.
+        let again = is_repeated.then_some(up_and_down).into_iter().flatten();
+        for arguments in check.into_iter().chain(up_and_down).chain(again) {
             installation.succeed(arguments);
             assert_eq!(texts(&opened, collations).await, [tables], "{arguments:?}");
         }
-        let mut host = installation.set("migration_mode", "online").serve();
-        host.wait_for_line(|line| line.contains("cut over"));
-        assert_eq!(texts(&opened, collations).await, [tables], "online");
-        assert!(host.terminate().success());
+        if is_whole {
+            let mut host = installation.set("migration_mode", "online").serve();
+            host.wait_for_line(|line| line.contains("cut over"));
+            assert_eq!(texts(&opened, collations).await, [tables], "online");
+            assert!(host.terminate().success());
+        }
         if tables == "utf8mb4_bin" {
             let query = format!(
                 "SELECT COUNT(*) FROM desired_lrps WHERE process_guid IN {DIFFERENT_IN_CASE}"
