@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use super::database::{Kind, TestDatabase};
 use super::fixture;
+use super::locket::certificate;
 use super::output::text;
 
 /// Far above what any wait here takes: reached only by a hang.
@@ -106,7 +107,11 @@ impl Installation {
             .args(arguments)
             .arg("--config")
             .arg(path)
-            .env_remove("RUST_LOG");
+            .env_remove("RUST_LOG")
+            // A start takes longer with the authorities of the system, which can be hundreds of
+            // files; hosts of `bbs dev` in the tests read those.
+            .env("SSL_CERT_FILE", certificate("ca.crt"))
+            .env_remove("SSL_CERT_DIR");
         // Not the terminal of the tests, at which a command would wait for an answer.
         command.stdin(std::process::Stdio::null());
         command
