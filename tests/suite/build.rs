@@ -31,14 +31,17 @@ fn build_guests(folder: &Path, guests: &[&str]) -> Output {
 }
 
 fn module_in(target: &Path, folder: &Path, arguments: &[&str]) -> Output {
+    module_command(target, folder, arguments).output().unwrap()
+}
+
+fn module_command(target: &Path, folder: &Path, arguments: &[&str]) -> Command {
     let mut command = crate::harness::command();
     command
         .arg("module")
         .args(arguments)
         .current_dir(folder)
-        .env("CARGO_TARGET_DIR", target)
-        .output()
-        .unwrap()
+        .env("CARGO_TARGET_DIR", target);
+    command
 }
 
 #[track_caller]
@@ -376,14 +379,14 @@ fn modules_can_be_created_tested_and_built_outside_the_repository() {
         manifest.contains("bbs-sdk = { path = \"../bbs-sdk\" }"),
         "{manifest}"
     );
-    let build = |folder: &Path| {
-        succeed(module(
-            folder,
-            &["build", "add-colour", "--into", "modules"],
-        ));
+    let build = |folder: &Path, level: &str| {
+        let arguments = ["build", "add-colour", "--into", "modules"];
+        let mut command = module_command(&authors_target(), folder, &arguments);
+        command.env("CARGO_PROFILE_GUEST_OPT_LEVEL", level);
+        succeed(command.output().unwrap());
         std::fs::read_to_string(folder.join("modules/catalog.toml")).unwrap()
     };
-    let built = build(work.path());
+    let built = build(work.path(), "3");
     // The path to the SDK is relative: crate and SDK can be moved together.
     let moved = work.path().join("elsewhere");
     std::fs::create_dir(&moved).unwrap();
@@ -398,9 +401,9 @@ fn modules_can_be_created_tested_and_built_outside_the_repository() {
     );
     succeed(cargo_test(&moved.join("0.8-to-0.9")));
     assert_eq!(
-        build(&moved),
+        build(&moved, "s"),
         built,
-        "the digest does not depend on the place"
+        "the digest depends neither on the place nor on the environment"
     );
     Catalog::load(&moved.join("modules"), &sandbox())
         .expect_err("its table is created by no module of this folder");

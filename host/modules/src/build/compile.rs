@@ -2,6 +2,7 @@
 //! reproducible. Owns the flags; the encoding as components is not part of it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -21,6 +22,22 @@ const PROFILE: &str = "guest";
 const TARGET_FOLDER: &str = "guests";
 /// The name of [`WRAPPER`] in that folder.
 const WRAPPER_FILE: &str = "rustc-wrapper";
+
+/// Beginnings of the names of environment variables that would change what cargo compiles: flags,
+/// wrappers, profiles, the linker, or features of the compiler, which crates use on a stable one
+/// with `RUSTC_BOOTSTRAP`. Those that choose the toolchain for every command, as `RUSTC` and
+/// `RUSTUP_TOOLCHAIN` do, are not among them; `CARGO_BUILD_RUSTC` is, since the check of the
+/// toolchain does not read it.
+const CHANGING_VARIABLES: [&str; 8] = [
+    "CARGO_BUILD_INCREMENTAL",
+    "CARGO_BUILD_RUST",
+    "CARGO_INCREMENTAL",
+    "CARGO_PROFILE_",
+    "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_",
+    "CARGO_UNSTABLE_",
+    "RUSTC_BOOTSTRAP",
+    "RUSTC_WORKSPACE_WRAPPER",
+];
 
 /// The environment variables with which [`WRAPPER`] is called: the folders of the workspace and of
 /// cargo, whose paths [`flags`] removes.
@@ -121,6 +138,7 @@ fn cargo(
     let target = workspace.join(target).join(TARGET_FOLDER);
     let home = cargo_home().unwrap_or_else(|| workspace.to_owned());
     let mut command = Command::new(program("CARGO", "cargo"));
+    remove_changing_variables(&mut command, std::env::vars_os().map(|(name, _)| name));
     command
         .env("RUSTC_WRAPPER", wrapper(&target)?)
         .env(WORKSPACE_VARIABLE, workspace)
@@ -130,10 +148,8 @@ fn cargo(
         .args(["--profile", PROFILE, "--target", TARGET, "--target-dir"])
         .arg(&target)
         .args(packages.iter().flat_map(|package| ["--package", package]))
-        // Overrides every other source of flags, so that the environment cannot change the result.
+        // Overrides every other source of flags.
         .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, &home)?)
-        // With it, crates compile other code on a stable compiler.
-        .env_remove("RUSTC_BOOTSTRAP")
         .stdout(Stdio::piped())
         .stderr(errors.try_clone().map_err(failed)?);
     let mut child = command.spawn().map_err(failed)?;
@@ -159,6 +175,17 @@ fn cargo(
     Err(BuildError::Compile {
         output: rewound(&mut errors).map_err(failed)?,
     })
+}
+
+/// Removes the [`CHANGING_VARIABLES`] among `variables` from the environment of a command.
+fn remove_changing_variables(command: &mut Command, variables: impl Iterator<Item = OsString>) {
+    for variable in variables {
+        let name = variable.as_encoded_bytes();
+        let begins = |beginning: &str| name.starts_with(beginning.as_bytes());
+        if CHANGING_VARIABLES.into_iter().any(begins) {
+            command.env_remove(&variable);
+        }
+    }
 }
 
 fn rewound(file: &mut File) -> std::io::Result<String> {
@@ -230,6 +257,8 @@ fn flags(workspace: &Path, home: &Path) -> Result<String, BuildError> {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsStr;
+
     use super::*;
 
     /// The arguments with which rustc is called for a package in a folder.
@@ -264,5 +293,31 @@ mod tests {
             let expected = always.map(str::to_owned).into_iter().chain([removed]);
             assert_eq!(called_in(folder), expected.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn variables_that_change_what_is_compiled_are_removed() {
+        let removed = [
+            "CARGO_BUILD_RUSTC_WORKSPACE_WRAPPER",
+            "CARGO_BUILD_RUSTFLAGS",
+            "CARGO_INCREMENTAL",
+            "CARGO_PROFILE_GUEST_OPT_LEVEL",
+            "CARGO_PROFILE_RELEASE_OVERFLOW_CHECKS",
+            "CARGO_TARGET_WASM32_UNKNOWN_UNKNOWN_LINKER",
+            "RUSTC_BOOTSTRAP",
+            "RUSTC_WORKSPACE_WRAPPER",
+        ];
+        let others = [
+            "CARGO_BUILD_JOBS",
+            "CARGO_HOME",
+            "CARGO_TARGET_DIR",
+            "CARGO_TARGET_X86_64_UNKNOWN_LINUX_GNU_LINKER",
+            "RUSTUP_TOOLCHAIN",
+        ];
+        let variables = removed.into_iter().chain(others).map(OsString::from);
+        let mut command = Command::new("cargo");
+        remove_changing_variables(&mut command, variables);
+        let changed: Vec<_> = command.get_envs().collect();
+        assert_eq!(changed, removed.map(|name| (OsStr::new(name), None)));
     }
 }
