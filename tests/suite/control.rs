@@ -12,7 +12,7 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::modules;
 use crate::harness::output::text;
-use crate::harness::pause;
+use crate::harness::{pause, until};
 
 /// An installation at the oldest version, whose next start copies rows.
 async fn at_oldest(kind: Kind) -> Installation {
@@ -169,13 +169,13 @@ async fn migrate_down_can_be_throttled_while_it_runs() {
         .command(&["migrate", "down", "--to", &OLDEST.to_string()])
         .spawn();
     let mut down = down.unwrap();
-    while !installation
-        .run(&["migrate", "rate", "none"])
-        .status
-        .success()
-    {
-        pause().await;
-    }
+    until(|| {
+        let output = installation.run(&["migrate", "rate", "none"]);
+        let is_running = down.try_wait().unwrap().is_none();
+        assert!(output.status.success() || is_running, "{}", text(&output));
+        output.status.success()
+    })
+    .await;
     assert!(down.wait().unwrap().success());
     assert_eq!(installation.data_version(), OLDEST);
 }
@@ -406,9 +406,7 @@ async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
         .stderr(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    while standby.succeed(&["drain"]) != "The host has ended.\n" {
-        pause().await;
-    }
+    until(|| standby.succeed(&["drain"]) == "The host has ended.\n").await;
     assert!(waiting.wait().unwrap().success());
     serving.ping().await;
 }

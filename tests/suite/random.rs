@@ -24,7 +24,7 @@ use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::proxy::Proxy;
 use crate::harness::seed::{OF_PROCESSES, number, seed};
-use crate::harness::{modules, pause};
+use crate::harness::{modules, until_async};
 
 const RUNS: u64 = 1;
 const FAULTS: usize = 8;
@@ -246,15 +246,18 @@ impl RandomRun {
     async fn wait_until_migrated(&mut self) {
         self.address.send_replace(self.host.url(""));
         let opened = self.database.open().await;
-        while texts(&opened, "SELECT id FROM bbs_migration").await != Vec::<String>::new() {
-            if self.host.has_ended() {
-                let next = self.installation();
-                self.host = serve(&next).await;
-                break;
-            }
-            pause().await;
-        }
+        let mut has_ended = false;
+        until_async(async || {
+            let migrations = texts(&opened, "SELECT id FROM bbs_migration").await;
+            has_ended = !migrations.is_empty() && self.host.has_ended();
+            migrations.is_empty() || has_ended
+        })
+        .await;
         opened.close().await;
+        if has_ended {
+            let next = self.installation();
+            self.host = serve(&next).await;
+        }
     }
 
     /// Creates an installation for another host, with a random migration mode.
@@ -273,16 +276,19 @@ impl RandomRun {
     /// Waits until the host answers; starts it again if it has ended.
     async fn wait_until_served(mut self) -> Self {
         loop {
-            if self.host.has_ended() {
-                let next = self.installation();
-                self.host = serve(&next).await;
-            }
-            self.address.send_replace(self.host.url(""));
-            let caller = Caller::new(self.address.subscribe());
-            if caller.get(b"nothing").await.is_ok() {
+            let mut has_ended = false;
+            until_async(async || {
+                has_ended = self.host.has_ended();
+                self.address.send_replace(self.host.url(""));
+                let caller = Caller::new(self.address.subscribe());
+                has_ended || caller.get(b"nothing").await.is_ok()
+            })
+            .await;
+            if !has_ended {
                 return self;
             }
-            pause().await;
+            let next = self.installation();
+            self.host = serve(&next).await;
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::harness::output::{errors, succeeded};
 use crate::harness::packages::Packages;
 use crate::harness::ports::free_address;
 use crate::harness::server::{Options, Server};
-use crate::harness::{PATIENCE, http_client, pause, until};
+use crate::harness::{PATIENCE, http_client, until, until_async};
 
 const SETTINGS: Settings = Settings {
     clients: 8,
@@ -158,9 +158,7 @@ impl Reloading {
 
     /// Waits until the database is at a version.
     async fn reaches(&self, version: u64) {
-        while self.version().await != version {
-            pause().await;
-        }
+        until_async(async || self.version().await == version).await;
     }
 }
 

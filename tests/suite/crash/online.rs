@@ -16,7 +16,7 @@ use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
-use crate::harness::{fixture, has_all_rounds, modules, pause};
+use crate::harness::{fixture, has_all_rounds, modules, until_async};
 
 const SETTINGS: Settings = Settings {
     clients: 4,
@@ -129,8 +129,10 @@ async fn serve(installation: &Arc<Installation>, fault: Option<&str>) -> Result<
 /// Waits until the migration is complete, including the clean-up.
 async fn completion(database: &TestDatabase) {
     let opened = database.open().await;
-    while texts(&opened, "SELECT id FROM bbs_migration").await != Vec::<String>::new() {
-        pause().await;
-    }
+    until_async(async || {
+        let migrations = texts(&opened, "SELECT id FROM bbs_migration").await;
+        migrations.is_empty()
+    })
+    .await;
     opened.close().await;
 }

@@ -35,7 +35,7 @@ use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::{Host, Installation};
 use crate::harness::on_each::on_each_mysql;
-use crate::harness::pause;
+use crate::harness::until_async;
 
 const SPLIT: StoreLayout = StoreLayout::Halves;
 
@@ -185,9 +185,11 @@ async fn instances_of_a_desired_lrp_in_quarantine_go_on(kind: Kind) {
         .set("on_unreadable", "quarantine")
         .set("converge_repeat_interval", "100ms");
     let mut host = installation.serve();
-    while processes(&host).await.contains(&"removed".to_owned()) {
-        pause().await;
-    }
+    let is_listed = async |host: &Host, guid: &str| {
+        let guids = processes(host).await;
+        guids.iter().any(|listed| listed == guid)
+    };
+    until_async(async || !is_listed(&host, "removed").await).await;
     // A line is of the beginning of a pass, and the first may be of the one that removed it.
     for _ in 0..3 {
         host.wait_for_new_line(|line| line.contains("converging instances"));
@@ -200,9 +202,7 @@ async fn instances_of_a_desired_lrp_in_quarantine_go_on(kind: Kind) {
     let exported = installation.succeed(&["migrate", "quarantine", "export", half]);
     assert!(exported.contains(half), "{exported}");
     installation.succeed(&["migrate", "quarantine", "delete", half, other_half, "--yes"]);
-    while processes(&host).await.contains(&"one".to_owned()) {
-        pause().await;
-    }
+    until_async(async || !is_listed(&host, "one").await).await;
     assert_eq!(processes(&host).await, ["two"]);
     assert!(host.terminate().success());
 }
@@ -377,9 +377,7 @@ async fn expirations_are_those_of_the_store(kind: Kind) {
         .stdout(std::process::Stdio::piped());
     let mut child = command.spawn().expect("the executable starts");
     assert!(crate::faults::stops(&mut child));
-    while etcd.get("/v1/domain/soon").await.is_some() {
-        crate::harness::pause().await;
-    }
+    until_async(async || etcd.get("/v1/domain/soon").await.is_none()).await;
     crate::faults::signal("CONT", &child);
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success());

@@ -12,6 +12,7 @@ use crate::faults::{signal, stops};
 use crate::harness::database::{Kind, execute, on_each_database};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::Installation;
+use crate::harness::until_async;
 
 /// Asserts that the import ends with these texts, and that store and database stay as they are.
 #[track_caller]
@@ -484,9 +485,7 @@ async fn domains_that_expire_meanwhile_are_no_change(kind: Kind) {
     etcd.put("/v1/domain/short", "", Some(2)).await;
     let installation = importing(kind, &etcd);
     let child = stopped(&installation, "after-import");
-    while etcd.get("/v1/domain/short").await.is_some() {
-        crate::harness::pause().await;
-    }
+    until_async(async || etcd.get("/v1/domain/short").await.is_none()).await;
     signal("CONT", &child);
     let output = child.wait_with_output().expect("it ends");
     assert!(

@@ -12,6 +12,7 @@ use bbs_model::lrp_update::MaxInFlight;
 use super::*;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::neighbours::StubReply;
+use crate::harness::until_async;
 
 on_each_layout!(most_instances_in_flight_are_configured);
 async fn most_instances_in_flight_are_configured(kind: Kind) {
@@ -98,13 +99,12 @@ async fn most_instances_in_flight_of_all_lrps_are_configured(kind: Kind) {
     for name in ["new-0", "new-1", "new-2"] {
         crash_new(&server, 0, name).await;
     }
-    while !rows(&server)
-        .await
-        .iter()
-        .any(|row| row == "0/1 RUNNING old-next version-1")
-    {
-        pause().await;
-    }
+    until_async(async || {
+        let rows = rows(&server).await;
+        rows.iter()
+            .any(|row| row == "0/1 RUNNING old-next version-1")
+    })
+    .await;
     start_other(&server, "next", "new-next").await;
     until(|| !server.service.is_replacing()).await;
     let running = rows(&server)

@@ -10,8 +10,8 @@ use crate::harness::database::on_each_database;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture::{self, UNSPLIT_TAGS};
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules;
 use crate::harness::stored::Stored;
+use crate::harness::{modules, until};
 
 mod client;
 mod round_trips;
@@ -387,13 +387,13 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
         }
     }
     // The rate can be set once the migration has begun.
-    while !installation
-        .run(&["migrate", "rate", "none"])
-        .status
-        .success()
-    {
-        crate::harness::pause().await;
-    }
+    until(|| {
+        let output = installation.run(&["migrate", "rate", "none"]);
+        let is_running = !host.has_ended();
+        assert!(output.status.success() || is_running, "{output:?}");
+        output.status.success()
+    })
+    .await;
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
     let subscribers = Subscribers::of(&clients).await;
     assert_serves_to_the_end(host, &clients, subscribers, all).await;

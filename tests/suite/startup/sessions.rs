@@ -120,12 +120,13 @@ async fn host_keeps_its_lock_while_others_use_all_prepared_statements(kind: Kind
     };
     assert!(refusal.contains("max_prepared_stmt_count"), "{refusal}");
     let mut renewals = BTreeSet::new();
-    while renewals.len() < 4 {
+    until_async(async || {
         let renewed = sqlx::raw_sql("SELECT CAST(beat AS CHAR) FROM bbs_lease");
         let row = renewed.fetch_one(&mut other).await.unwrap();
         renewals.insert(row.get::<String, _>(0));
-        crate::harness::pause().await;
-    }
+        renewals.len() == 4
+    })
+    .await;
     other.close().await.unwrap();
     upsert_domain(host.address, "after").await.unwrap();
     assert!(host.terminate().success());
