@@ -27,6 +27,12 @@ use renewal::Renewal;
 /// How often a master checks that its lock file is still the one it locked.
 const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Whether a described holder of the lock is the host with this `uuid`.
+pub fn is_of_host(holder: &str, uuid: &str) -> bool {
+    // Locket has the name of a host alone.
+    holder == uuid || Holder::is_described(holder, uuid)
+}
+
 /// The purpose of taking the lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LockPurpose {

@@ -364,6 +364,32 @@ async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
     assert_eq!(absent.data_version(), VERSION);
 }
 
+on_each_database!(drain_fails_while_the_host_of_its_configuration_holds_the_lock);
+/// Method: a second installation with the `uuid` of the host, which has another admin socket.
+async fn drain_fails_while_the_host_of_its_configuration_holds_the_lock(kind: Kind) {
+    let master = Installation::of_diego(&modules(), kind)
+        .await
+        .set("uuid", "bbs-1");
+    let serving = master.serve();
+    let unreachable = Installation::on(master.database.clone(), &modules())
+        .set("rollback_on_drain_to_version", VERSION)
+        .set("uuid", "bbs-1");
+    let drained = unreachable.fail(&["drain"]);
+    assert!(
+        drained.contains("the host of this configuration holds the lock")
+            && drained.contains("stop it, then drain again"),
+        "{drained}"
+    );
+    let other = unreachable.set("uuid", "bbs-10").run(&["drain"]);
+    let shown = text(&other);
+    assert!(
+        other.status.success() && shown.contains("Another host holds the lock"),
+        "{shown}"
+    );
+    assert_eq!(master.data_version(), NEWEST);
+    assert!(serving.terminate().success());
+}
+
 /// Goal: a fault that an operator writes into the file does not keep the host from being drained.
 /// Where no host answers it is reported: the host may listen at another socket.
 #[tokio::test]

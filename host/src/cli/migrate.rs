@@ -19,8 +19,8 @@ use super::interrupt::until_interrupted;
 use super::output::OutputForm;
 use super::{output, progress};
 use crate::config::{Config, LogLevel, OnUnreadable};
-use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
+use crate::lock::{self, HeldLock};
 use crate::logs::Logs;
 use crate::migrate::{self, Context, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
@@ -439,6 +439,12 @@ pub(super) async fn migrate_down_without_host(
             format_args!("The database is not above {to}: there is nothing to take back."),
         );
     }
+    if prepared.is_import_due().await? {
+        return not_migrated(
+            json,
+            format_args!("The import from etcd has not ended: there is nothing to take back."),
+        );
+    }
     let intent = Intent::Down { to };
     let locked = match lock_for(&prepared, intent).await {
         // In Locket, the lock of a host that was killed lasts until it expires.
@@ -455,8 +461,9 @@ pub(super) async fn migrate_down_without_host(
     let (lock, fence) = match locked {
         Err(StartupError::Locked { holder }) => {
             let own = prepared.config.lock.uuid.as_deref();
+            let is_own = |holder: &str| own.is_some_and(|own| lock::is_of_host(holder, own));
             anyhow::ensure!(
-                holder.is_none() || holder.as_deref() != own,
+                !holder.as_deref().is_some_and(is_own),
                 "the host of this configuration holds the lock and does not answer at its admin socket; stop it, then drain again"
             );
             let holder = holder.map_or_else(String::new, |holder| format!(": {holder}"));

@@ -32,7 +32,7 @@ impl Holder {
                 .ok()
                 .and_then(|stat| start_time(&stat))
                 .unwrap_or_else(|| UNKNOWN.to_owned()),
-            name: name.chars().take(LONGEST_NAME).collect(),
+            name: shortened(name),
         }
     }
 
@@ -65,6 +65,12 @@ impl Holder {
         Some(format!("{name} (pid {pid} on {place})"))
     }
 
+    /// Whether a description is of a process with this name.
+    pub(super) fn is_described(description: &str, name: &str) -> bool {
+        let place = description.strip_prefix(&shortened(name));
+        place.is_some_and(|place| place.starts_with(" (pid "))
+    }
+
     /// Whether a stored holder has certainly ended.
     pub(super) fn has_ended(written: &str) -> bool {
         let Some(holder) = Self::parse(written) else {
@@ -84,6 +90,10 @@ impl std::fmt::Display for Holder {
             self.machine, self.pid, self.started, self.name
         )
     }
+}
+
+fn shortened(name: &str) -> String {
+    name.chars().take(LONGEST_NAME).collect()
 }
 
 /// The boot of this machine and its process id namespace.
@@ -161,6 +171,21 @@ mod tests {
             Some("z1 / bbs-0 (pid 7 on another machine)")
         );
         assert!(Holder::this(&"x".repeat(1000)).to_string().len() < 255);
+    }
+
+    #[test]
+    fn description_is_of_the_name_that_it_begins_with() {
+        let long = "x".repeat(1000);
+        for name in ["z1 / bbs-1", long.as_str()] {
+            let described = Holder::describe(&Holder::this(name).to_string()).expect("it lives");
+            assert!(Holder::is_described(&described, name), "{described}");
+            for other in ["z1 / bbs-10", "z1 / bbs-", "z1 / bbs", ""] {
+                assert!(
+                    !Holder::is_described(&described, other),
+                    "{described}: {other:?}"
+                );
+            }
+        }
     }
 
     #[test]
