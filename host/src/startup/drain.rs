@@ -172,27 +172,47 @@ pub(super) async fn roll_back(
         if let Some(store) = store {
             store.switch().await.close();
         }
-        tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
-        match prepared.bring_to(fence, Intent::Down { to }).await {
-            Ok(_) => {
-                tracing::info!(name: "drain.went-back", to, "the database is where the older host expects it")
-            }
-            Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
-                tracing::info!(
-                    to,
-                    current,
-                    "the database is already at or below that version"
-                );
-            }
-            Err(error) => return Err(error),
-        }
-        Ok(())
+        take_back(prepared, fence, to).await
     };
     tokio::select! {
         outcome = work => outcome,
         // A signal to a BOSH job, which completes a rollback that an earlier host had begun.
         () = ends_the_work(prepared, shutdown) => cut_short(prepared, shutdown),
     }
+}
+
+/// Takes the database back while nothing else writes, if it is above that version.
+async fn take_back(
+    prepared: &Prepared,
+    fence: &Fence,
+    to: DataVersion,
+) -> Result<(), StartupError> {
+    // Tables that an import is filling have rows and no version, which no migration takes down.
+    if prepared.is_import_due().await? {
+        tracing::info!(
+            to,
+            "the import from etcd has not ended, and etcd has every record: there is nothing to take back"
+        );
+        return Ok(());
+    }
+    tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
+    match prepared.bring_to(fence, Intent::Down { to }).await {
+        Ok(_) => {
+            tracing::info!(name: "drain.went-back", to, "the database is where the older host expects it");
+        }
+        Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
+            tracing::info!(
+                to,
+                current,
+                "the database is already at or below that version"
+            );
+        }
+        Err(StartupError::ShutDown(Reason::NothingThere)) => {
+            tracing::info!(to, "the database is empty: there is nothing to take back");
+        }
+        Err(error) => return Err(error),
+    }
+    Ok(())
 }
 
 /// Waits until no request is in flight, since it may still write, and the copy must include it.

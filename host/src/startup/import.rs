@@ -28,6 +28,11 @@ pub(super) struct ImportStatus {
 }
 
 impl Prepared {
+    /// Whether the import from etcd has not ended.
+    pub(crate) async fn is_import_due(&self) -> Result<bool, StartupError> {
+        Ok(self.import_status().await?.due == Due::Import)
+    }
+
     /// Reads only the database.
     pub(super) async fn import_status(&self) -> Result<ImportStatus, StartupError> {
         let state = import::state(&self.database).await?;

@@ -1,11 +1,12 @@
-//! An import that is killed at each of its points, those of a batch at two passages, and done again:
-//! nothing is lost, nothing is there twice, and etcd is marked once everything is durable.
+//! An import that is killed at each of its points, those of a batch at two passages, or drained,
+//! and done again: nothing is lost, nothing is there twice, and etcd is marked once everything is
+//! durable.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
 use bbs::testing::migrate::fault::{
-    AFTER_CLEAN_UP, AFTER_MARK, AFTER_MARK_RECORDED, BEFORE_MARK, IMPORT_POINTS,
+    AFTER_CLEAN_UP, AFTER_IMPORT_BATCH, AFTER_MARK, AFTER_MARK_RECORDED, BEFORE_MARK, IMPORT_POINTS,
 };
 
 use super::stores::{self, StoreLayout, encoded};
@@ -14,7 +15,7 @@ use crate::crash::points;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::etcd::Etcd;
 use crate::harness::fixture;
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 use crate::harness::killed_passages;
 use crate::harness::stored::{Rows, Stored};
 
@@ -122,5 +123,26 @@ async fn import_killed_at_every_point_in_turn_completes(kind: Kind) {
     run(&installation, Some(AFTER_MARK));
     run(&installation, None);
     assert!(rows(&installation).await == rows(&undisturbed).await);
+    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+}
+
+on_each_database!(drain_during_the_import_has_nothing_to_take_back);
+/// Method: a host is stopped after its first batch, and gets SIGTERM there.
+async fn drain_during_the_import_has_nothing_to_take_back(kind: Kind) {
+    let (etcd, version) = store().await;
+    let installation = importing(kind, &etcd).set("rollback_on_drain_to_version", fixture::VERSION);
+    let mut command = installation.command(&["serve"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_IMPORT_BATCH}"));
+    let host = Host::begin(command);
+    host.until_stopped().await;
+    host.signal("TERM");
+    host.signal("CONT");
+    let (status, log) = host.wait_for_end();
+    assert!(
+        status.success() && log.contains("there is nothing to take back"),
+        "{log}"
+    );
+    assert_eq!(etcd.get("/version").await, Some(version));
+    assert!(!run(&installation, None), "the next import begins anew");
     assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
 }

@@ -1,6 +1,7 @@
 //! Rollback on drain: the first host that ends migrates the database down, and the others serve
 //! that version until a host without the setting migrates it up.
 
+use bbs::testing::migrate::fault::AFTER_BEGIN;
 use bbs_proto::models as proto;
 
 use crate::api::answers::answers_as_diego_did;
@@ -46,6 +47,28 @@ async fn host_that_ends_because_a_table_is_gone_takes_nothing_back(kind: Kind) {
         .unwrap();
     assert!(status.success(), "{output}");
     assert_eq!(installation.data_version(), NEWEST);
+}
+
+on_each_database!(drain_of_an_empty_database_has_nothing_to_take_back);
+/// Method: the first start is stopped once it has recorded its migration, and gets SIGTERM there.
+async fn drain_of_an_empty_database_has_nothing_to_take_back(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let installation = rolling_back(&database, "one");
+    let mut command = installation.command(&["serve"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_BEGIN}"));
+    let host = Host::begin(command);
+    host.until_stopped().await;
+    host.signal("TERM");
+    host.signal("CONT");
+    let (status, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(
+        status.success() && output.contains("there is nothing to take back"),
+        "{output}"
+    );
+    end(installation.serve()).await;
+    assert_eq!(installation.data_version(), VERSION);
 }
 
 on_each_database!(standby_with_the_same_setting_serves_the_rolled_back_version);
