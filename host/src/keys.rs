@@ -198,6 +198,7 @@ impl KeysError {
             Self::Sql { source, .. } => is_transient(source),
             Self::ReadBack(fault) => is_transient(fault.database_error()),
             Self::Fence(fault) => fault.is_transient(),
+            Self::Migrate(fault) => fault.is_transient(),
             _ => false,
         }
     }

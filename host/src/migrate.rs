@@ -88,7 +88,7 @@ pub use quarantine::{
 };
 pub use replay::{Replay, ReplayInput, ReplayTable, replay};
 pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
-pub use state::{MigrationRan, create_tables as create_own_tables};
+pub use state::{MigrationRan, create_tables as create_own_tables, lock_version};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
 

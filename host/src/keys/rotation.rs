@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bbs_database::{Database, StatementResult, Transaction, schema};
 use bbs_encryption::Keyring;
 use bbs_units::UnitKey;
+use bbs_work::pauses;
 use bbs_work::progress::Counted;
 
 use super::rewrite;
@@ -129,7 +130,7 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
     drop(tx);
     let is_due = label.as_deref() != Some(context.keyring.active_label());
     if is_due {
-        withdraw_label(context, fence, BTreeSet::new()).await?;
+        withdraw_label(context, fence, &BTreeSet::new()).await?;
     }
     Ok(is_due)
 }
@@ -139,14 +140,25 @@ pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, Key
 async fn withdraw_label(
     context: &RotationContext,
     fence: &Fence,
-    other: BTreeSet<String>,
+    other: &BTreeSet<String>,
 ) -> Result<(), KeysError> {
-    let active = context.keyring.active_label();
     if !has_configurations(context).await? {
         return Ok(());
     }
     create_tables(context, fence).await?;
+    let attempt = || record_rotation(context, fence, other);
+    pauses::retry_batch(&context.progress, KeysError::is_transient, attempt).await
+}
+
+async fn record_rotation(
+    context: &RotationContext,
+    fence: &Fence,
+    other: &BTreeSet<String>,
+) -> Result<(), KeysError> {
+    let active = context.keyring.active_label();
     let mut tx = fence.begin().await?;
+    // A command may be sealing a record under the key of the label, which the scan would not see.
+    migrate::lock_version(&mut tx, fence.is_in_cluster()).await?;
     let label = known_label(&mut tx, &context.keyring).await?;
     let found = state::underway(&mut tx).await?;
     // With a label, the recorded rotation is over.
@@ -167,7 +179,7 @@ async fn withdraw_label(
     });
     underway.labels.extend(label);
     underway.labels.insert(active.to_owned());
-    underway.labels.extend(other);
+    underway.labels.extend(other.iter().cloned());
     state::write_underway(&mut tx, &underway).await?;
     state::delete_label(&mut tx).await?;
     fault::point(fault::BEFORE_ROTATION);
@@ -275,8 +287,8 @@ async fn rotate_tables(context: &RotationContext, fence: &Fence) -> Result<Rotat
         if found.rewritten == 0 {
             return Ok(found);
         }
-        let all = context.keyring.labels().map(str::to_owned).collect();
-        withdraw_label(context, fence, all).await?;
+        let all: BTreeSet<_> = context.keyring.labels().map(str::to_owned).collect();
+        withdraw_label(context, fence, &all).await?;
     }
     rewrite_all(context, fence).await
 }
@@ -351,7 +363,16 @@ async fn write_label(context: &RotationContext, fence: &Fence) -> Result<(), Key
     if !has_configurations(context).await? {
         return Ok(());
     }
+    pauses::retry_batch(&context.progress, KeysError::is_transient, || {
+        record_label(context, fence)
+    })
+    .await
+}
+
+async fn record_label(context: &RotationContext, fence: &Fence) -> Result<(), KeysError> {
     let mut tx = fence.begin().await?;
+    // A command that looks for the label and then for the rotation finds one of them.
+    migrate::lock_version(&mut tx, fence.is_in_cluster()).await?;
     state::write_label(&mut tx, context.keyring.active_label()).await?;
     fault::point(fault::BEFORE_LABEL_COMMIT);
     tx.commit().await.about("the encryption key label")?;

@@ -143,8 +143,8 @@ pub enum MigrateError {
     )]
     TableInTheWay { table: String },
     #[error(
-        "a migration needs the name {name} for something of its own, and {object} has a name that the server does not tell apart from \
-         it. Nothing was written; rename that, then start again"
+        "a migration needs the name {name} for something of its own, and {object} has it, or one that is equal to it for the server. \
+         Nothing was written; rename that, then start again"
     )]
     NameInTheWay { name: String, object: String },
     #[error(
@@ -316,6 +316,12 @@ pub enum MigrateError {
          says how to finish it"
     )]
     QuarantineUnderway,
+    #[error(
+        "the records of this database are sealed under the key {label:?}, or a rotation to it is under way, and the active key of \
+         this configuration is {active:?}. Nothing was written; set `active_key_label` to {label:?}, as the serving host has it, or \
+         start a host with {active:?} first, which re-seals all records"
+    )]
+    OtherActiveKey { label: String, active: String },
     #[error(
         "the correction of unit {unit:?} cannot be imported, and nothing was written:{}",
         .faults.iter().map(|fault| format!("\n  {fault}")).collect::<String>()

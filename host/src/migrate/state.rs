@@ -302,12 +302,12 @@ pub(super) async fn wait_for_commits(context: &Context, fence: &Fence) -> Result
     patiently(context, || wait_for_writers(fence)).await
 }
 
-/// Locks the version: waits for a migration that begins, and lets none begin before the transaction
-/// ends.
-pub(super) async fn lock_version(
-    tx: &mut Transaction,
-    is_in_cluster: bool,
-) -> Result<(), MigrateError> {
+/// Locks the version: waits for a migration or a key rotation that begins, and lets none begin
+/// before the transaction ends.
+///
+/// # Errors
+/// Transient if another transaction keeps the lock, or conflicts; otherwise the database fails.
+pub async fn lock_version(tx: &mut Transaction, is_in_cluster: bool) -> Result<(), MigrateError> {
     lock_row(tx, is_in_cluster, "configurations", LOCK_VERSION).await
 }
 

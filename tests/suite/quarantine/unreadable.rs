@@ -1,6 +1,7 @@
 //! Records that a serving host cannot read: they go into quarantine as they are, and their places
 //! are filled again.
 
+use bbs::testing::migrate::fault::AFTER_ROTATION_PROOF;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::schema::Sealing;
 use bbs_proto::models as proto;
@@ -336,6 +337,41 @@ async fn restored_record_is_under_the_key_of_the_serving_host(kind: Kind) {
     let verified = with_both.succeed(&["keys", "verify", "--label", "other"]);
     assert!(verified.contains("may be removed"), "{verified}");
     assert!(case.host.terminate().success());
+}
+
+on_each_database!(record_is_restored_under_no_other_key_than_that_of_the_database);
+/// Method: a command has another active key than the host whose rotation is complete; then another
+/// one has the former active key, between the proof of the next rotation and its label.
+async fn record_is_restored_under_no_other_key_than_that_of_the_database(kind: Kind) {
+    let Case { installation, host } = Case::with_a_task_in_quarantine(kind).await;
+    let former = with_both_keys(&installation);
+    let next = with_both_keys(&installation).set("active_key_label", "other");
+    let retry = ["migrate", "quarantine", "retry", "task"];
+    let refused = next.fail(&retry);
+    assert!(
+        refused.contains("set `active_key_label` to \"key-2024\""),
+        "{refused}"
+    );
+    assert!(host.terminate().success());
+
+    let mut command = next.command(&["keys", "rotate"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_ROTATION_PROOF}"));
+    let mut rotating = Host::begin(command);
+    rotating.until_stopped().await;
+    let refused = former.fail(&retry);
+    assert!(
+        refused.contains("set `active_key_label` to \"other\""),
+        "{refused}"
+    );
+    rotating.signal("CONT");
+    assert!(rotating.wait().success(), "{:#?}", rotating.output());
+    let restored = next.succeed(&retry);
+    assert!(
+        restored.contains("task  restored to its tables"),
+        "{restored}"
+    );
+    let verified = next.succeed(&["keys", "verify", "--label", "key-2024"]);
+    assert!(verified.contains("may be removed"), "{verified}");
 }
 
 on_each_database!(key_of_a_record_in_quarantine_is_in_use_until_the_record_is_re_sealed);

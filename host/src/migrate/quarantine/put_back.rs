@@ -81,9 +81,9 @@ fn belongs(entry: &QuarantineEntry, current: DataVersion) -> bool {
 /// dry run changes nothing.
 ///
 /// # Errors
-/// A migration is under way, a named unit is not in quarantine, `instead` does not fit the catalog,
-/// another host has raised the fence, or the database fails. A unit that is refused again is in the
-/// result.
+/// A migration is under way, records are sealed under another key than the active one, a named unit
+/// is not in quarantine, `instead` does not fit the catalog, another host has raised the fence, or
+/// the database fails. A unit that is refused again is in the result.
 pub async fn retry(
     context: &Context,
     fence: &Fence,
@@ -179,6 +179,7 @@ fn is_of_entry(fault: &MigrateError) -> bool {
                 | MigrateError::Fence(_)
                 | MigrateError::ReadBack(_)
                 | MigrateError::QuarantineUnderway
+                | MigrateError::OtherActiveKey { .. }
         )
 }
 
@@ -198,7 +199,7 @@ async fn try_put_back(
         });
     }
     let way = histories.way(entry.from, current);
-    let mut settled = SettledTransaction::begin(fence).await?;
+    let mut settled = SettledTransaction::begin_to_seal(context, fence).await?;
     if settled.current != current {
         return Err(MigrateError::QuarantineUnderway);
     }

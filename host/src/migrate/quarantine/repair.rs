@@ -118,14 +118,15 @@ pub async fn export(
 ///
 /// # Errors
 /// A document is of no entry, or cannot take the place of its content; then nothing is written. A
-/// migration is under way, another host has raised the fence, or the database fails.
+/// migration is under way, records are sealed under another key than the active one, another host
+/// has raised the fence, or the database fails.
 pub async fn import(
     context: &Context,
     fence: &Fence,
     documents: &[QuarantineDocument],
     mode: WriteMode,
 ) -> Result<Vec<QuarantineEntry>, MigrateError> {
-    let mut settled = SettledTransaction::begin(fence).await?;
+    let mut settled = SettledTransaction::begin_to_seal(context, fence).await?;
     let tx = &mut settled.tx;
     let keyring = &*context.keyring;
     let waiting = entries(tx).await?;
