@@ -279,6 +279,100 @@ async fn task_lives_from_desire_to_deletion_and_its_events_arrive() {
     );
 }
 
+/// An action of `levels` actions inside each other, with a message inside of the innermost one.
+fn nested(levels: usize) -> models::Action {
+    let run = models::RunAction {
+        path: b"/bin/true".to_vec(),
+        user: b"me".to_vec(),
+        env: vec![models::EnvironmentVariable {
+            name: b"A".to_vec(),
+            value: b"1".to_vec(),
+        }],
+        ..Default::default()
+    };
+    let innermost = models::Action {
+        run_action: Some(run),
+        ..Default::default()
+    };
+    (1..levels).fold(innermost, |action, _| {
+        let serial = models::SerialAction {
+            actions: vec![action],
+            ..Default::default()
+        };
+        models::Action {
+            serial_action: Some(serial),
+            ..Default::default()
+        }
+    })
+}
+
+/// Goal: one record cannot make a list or a stream unreadable. Method: a client whose decoder stops
+/// at a hundred messages inside each other writes the deepest actions that are accepted, and reads
+/// them in each answer and event that has actions.
+#[tokio::test(flavor = "multi_thread")]
+async fn deepest_actions_that_are_accepted_can_be_read() {
+    const DEEPEST: usize = 40;
+    let installation = Installation::new(&modules(), Kind::Sqlite);
+    let host = installation.serve();
+    let client = client(&host).speaking(Version::Definitions);
+    let lrp = |levels| models::DesireLrpRequest {
+        desired_lrp: Some(models::DesiredLrp {
+            instances: 0,
+            sidecars: vec![models::Sidecar {
+                action: Some(nested(levels)),
+                ..Default::default()
+            }],
+            ..hello()
+        }),
+    };
+    let task = |levels| models::DesireTaskRequest {
+        task_definition: Some(models::TaskDefinition {
+            root_fs: hello().root_fs,
+            action: Some(nested(levels)),
+            ..Default::default()
+        }),
+        task_guid: b"task".to_vec(),
+        domain: b"dev".to_vec(),
+    };
+    for refused in [
+        client.desire_lrp(&lrp(DEEPEST + 1)).await.unwrap_err(),
+        client.desire_task(&task(DEEPEST + 1)).await.unwrap_err(),
+    ] {
+        assert_eq!(refused.kind(), Some(Type::InvalidRequest), "{refused}");
+    }
+    let mut lrp_events = client.lrp_instance_events("").await.unwrap();
+    let mut task_events = client.task_events().await.unwrap();
+    client.desire_lrp(&lrp(DEEPEST)).await.unwrap();
+    client.desire_task(&task(DEEPEST)).await.unwrap();
+    let guid = models::TaskGuidRequest {
+        task_guid: b"task".to_vec(),
+    };
+    client.cancel_task(&guid).await.unwrap();
+
+    let Some(LrpInstanceEvent::DesiredLrpCreated(created)) = lrp_events.next().await.unwrap()
+    else {
+        panic!("no desired LRP")
+    };
+    assert_eq!(created.desired_lrp.unwrap().sidecars.len(), 1);
+    for name in ["task_created", "task_changed"] {
+        let event = task_events.next().await.unwrap().expect("an event");
+        assert_eq!(event.name(), name);
+    }
+    let all = models::DesiredLrPsRequest::default();
+    let lrps = client.desired_lrps(&all).await.unwrap().desired_lrps;
+    assert_eq!(lrps[0].sidecars[0].action, Some(nested(DEEPEST)));
+    let of_lrp = models::LrpDefinitionsRequest {
+        process_guid: b"hello".to_vec(),
+    };
+    let definitions = client.lrp_definitions(&of_lrp).await.unwrap().definitions;
+    let definition = definitions[0].definition.as_ref().unwrap();
+    assert_eq!(definition.sidecars, lrps[0].sidecars);
+    let all = models::TasksRequest::default();
+    let tasks = client.tasks(&all).await.unwrap().tasks;
+    let definition = tasks[0].task_definition.as_ref().unwrap();
+    assert_eq!(definition.action, Some(nested(DEEPEST)));
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn host_with_tls_answers_clients_with_a_certificate_alone() {
     let deployment = Deployment::new(Kind::Sqlite);

@@ -154,13 +154,15 @@ fn nested(levels: usize) -> Vec<u8> {
 
 #[test]
 fn nested_actions_are_validated_to_the_decoding_depth_without_overflow() {
-    let shallow = validate::<DesireLrpRequest>(&nested(40))
-        .expect("forty levels can be read")
-        .unwrap_err();
-    assert!(
-        shallow.ends_with("Invalid field: action, Invalid field: inner-action"),
-        "{shallow}"
-    );
+    for (levels, finding) in [(39, "inner-action"), (40, "action (nested too deep)")] {
+        let found = validate::<DesireLrpRequest>(&nested(levels))
+            .expect("forty levels can be read")
+            .unwrap_err();
+        assert!(
+            found.ends_with(&format!("Invalid field: action, Invalid field: {finding}")),
+            "{found}"
+        );
+    }
     for levels in [100, 10_000] {
         assert!(
             validate::<DesireLrpRequest>(&nested(levels)).is_err(),

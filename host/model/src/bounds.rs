@@ -7,6 +7,12 @@
 /// app, and few enough for one unit.
 pub const INSTANCES: i32 = 10_000;
 
+/// Most actions inside each other. Protobuf's usual decoders read at most 100 messages inside each
+/// other, of which an action takes two. The other 20 are left to what is inside of the innermost
+/// action, to what a translator puts around the outermost one, and to the record, the answer or the
+/// event around that.
+pub const ACTION_DEPTH: usize = 40;
+
 /// Largest text of one write of a record, in bytes as stored: a new record, or the columns that an
 /// update changes. Sealed text takes four bytes for three, so this is an environment of 3.9 MB.
 /// Updates of single columns add up to a few such writes, which with the instances fill the half of

@@ -1,14 +1,11 @@
 //! Validation of actions, at any depth: the rules of each kind of action and the depth of
 //! nesting.
 
+use bbs_model::bounds::ACTION_DEPTH;
 use bbs_proto::models::{Action, DownloadAction, RunAction, UploadAction};
 
 use super::image::checksum;
 use super::{Findings, Validate};
-
-/// Deeper than any message that can be decoded: decoding stops at a hundred nested messages, two
-/// for each action. Bounds actions that this program builds itself.
-const MAX_DEPTH: usize = 100;
 
 impl Validate for Action {
     fn validate(&self, findings: &mut Findings) {
@@ -18,7 +15,7 @@ impl Validate for Action {
 
 /// If several alternatives are set, the first is the action, and the others are not validated.
 fn action(action: &Action, depth: usize, findings: &mut Findings) {
-    if depth == MAX_DEPTH {
+    if depth == ACTION_DEPTH {
         return findings.invalid("action (nested too deep)");
     }
     if let Some(download) = &action.download_action {
@@ -352,12 +349,12 @@ mod tests {
     fn nesting_beyond_the_maximum_depth_is_rejected() {
         let nested =
             |levels: usize| (1..levels).fold(run("p", "u"), |inner, _| attempt(Some(inner)));
-        assert_eq!(found(&nested(MAX_DEPTH)), "");
+        assert_eq!(found(&nested(ACTION_DEPTH)), "");
         assert_eq!(
-            found(&nested(MAX_DEPTH + 1)),
+            found(&nested(ACTION_DEPTH + 1)),
             "Invalid field: action (nested too deep)"
         );
-        let [parallel, ..] = lists(&[nested(MAX_DEPTH), run("", "u")]);
+        let [parallel, ..] = lists(&[nested(ACTION_DEPTH), run("", "u")]);
         assert_eq!(
             found(&parallel),
             "Invalid field: action (nested too deep), Invalid field: path"

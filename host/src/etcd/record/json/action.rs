@@ -1,14 +1,11 @@
 //! Actions: objects with one key, which names the kind.
 
+use bbs_model::bounds::ACTION_DEPTH;
 use bbs_proto::models::Action;
 
 use super::fields::JsonField;
 use super::object::JsonObject;
 use crate::etcd::record::RecordError;
-
-/// Each level is two submessages of protobuf. With what is around and inside an action, this is
-/// within the 100 levels that can be decoded again.
-const MAX_DEPTH: usize = 40;
 
 const KINDS: [&str; 9] = [
     "download",
@@ -24,8 +21,10 @@ const KINDS: [&str; 9] = [
 
 impl JsonField for Action {
     fn read(_: &'static str, value: &[u8], depth: usize) -> Result<Self, RecordError> {
-        if depth >= MAX_DEPTH {
-            return Err(RecordError::ActionDepth { limit: MAX_DEPTH });
+        if depth >= ACTION_DEPTH {
+            return Err(RecordError::ActionDepth {
+                limit: ACTION_DEPTH,
+            });
         }
         let object = JsonObject::of("action", value, depth + 1)?;
         if KINDS.iter().filter_map(|kind| object.get(kind)).count() != 1 {
