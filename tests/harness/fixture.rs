@@ -128,16 +128,23 @@ fn tables_sql(dialect: Dialect) -> Vec<String> {
         Dialect::Sqlite => statements.map(str::to_owned).collect(),
         Dialect::Postgres => statements
             .map(|statement| {
-                statement
-                    .replace("MEDIUMTEXT", "TEXT")
-                    .replace("LONGTEXT", "TEXT")
-                    .replace(
-                        "rootfs VARCHAR(1024) NOT NULL DEFAULT ''",
-                        "rootfs VARCHAR(1024) NOT NULL",
-                    )
+                with_types_of(dialect, statement).replace(
+                    "rootfs VARCHAR(1024) NOT NULL DEFAULT ''",
+                    "rootfs VARCHAR(1024) NOT NULL",
+                )
             })
             .collect(),
         Dialect::Mysql => with_indexes_inside(statements),
+    }
+}
+
+/// A statement with MySQL's types of texts, with those of a dialect.
+pub fn with_types_of(dialect: Dialect, statement: &str) -> String {
+    match dialect {
+        Dialect::Postgres => statement
+            .replace("MEDIUMTEXT", "TEXT")
+            .replace("LONGTEXT", "TEXT"),
+        Dialect::Sqlite | Dialect::Mysql => statement.to_owned(),
     }
 }
 

@@ -375,8 +375,8 @@ const ADDED_COLUMNS: [(&str, &[&str]); 3] = [
 /// Tables that these modules add.
 const ADDED_TABLES: [&str; 2] = [
     "CREATE TABLE bbs_lrp_definitions (process_guid VARCHAR(255), definition_id VARCHAR(255), \
-     log_guid VARCHAR(255), memory_mb INT, disk_mb INT, max_pids INT, rootfs VARCHAR(1024), volume_placement TEXT, \
-     placement_tags TEXT, metric_tags TEXT, run_info TEXT, created_at BIGINT, last_active_at BIGINT, \
+     log_guid VARCHAR(255), memory_mb INT, disk_mb INT, max_pids INT, rootfs VARCHAR(1024), volume_placement MEDIUMTEXT, \
+     placement_tags TEXT, metric_tags MEDIUMTEXT, run_info LONGTEXT, created_at BIGINT, last_active_at BIGINT, \
      PRIMARY KEY (process_guid, definition_id))",
     "CREATE TABLE bbs_lrp_updates (process_guid VARCHAR(255) PRIMARY KEY, started_at BIGINT, cancelled BOOL)",
 ];
@@ -420,7 +420,8 @@ async fn write_newest_layout(database: &Database, with_rows: bool) {
             statements.push(format!("ALTER TABLE {table} {}", additions.join(", ")));
         }
     }
-    statements.extend(ADDED_TABLES.map(str::to_owned));
+    let dialect = database.dialect();
+    statements.extend(ADDED_TABLES.map(|table| fixture::with_types_of(dialect, table)));
     let mut tx = database.write().await.expect("a transaction");
     for statement in statements {
         tx.execute(sql(statement))

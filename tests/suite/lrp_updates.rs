@@ -135,6 +135,22 @@ pub(crate) fn definition(id: &str) -> proto::LrpDefinition {
     }
 }
 
+/// An environment of this many bytes.
+fn environment(bytes: usize) -> Vec<proto::EnvironmentVariable> {
+    vec![proto::EnvironmentVariable {
+        name: b"LARGE".to_vec(),
+        value: vec![b'x'; bytes],
+    }]
+}
+
+/// A definition of 3.5 MB as stored.
+fn large(id: &str) -> proto::LrpDefinition {
+    proto::LrpDefinition {
+        environment_variables: environment(2_600_000),
+        ..definition(id)
+    }
+}
+
 fn to(definition: proto::LrpDefinition) -> proto::DesiredLrpUpdate {
     proto::DesiredLrpUpdate {
         lrp_definition: Some(definition),

@@ -2,14 +2,14 @@
 
 use bbs_model::convergence::DesiredInstances;
 use bbs_model::desired_lrp::{
-    DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo,
+    Definition, DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo,
 };
 use bbs_model::lrp_update::UpdateTarget;
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
 use bbs_model::{Text, tags};
 use bbs_proto::models::{DesiredLrpRunInfo, VolumePlacement};
 
-use super::column_values::{ColumnValues, Conflict, json, message, number};
+use super::column_values::{ColumnValues, Conflict, check_size, json, message, number};
 use super::filter::Filter;
 use super::page::{Listed, Range};
 use super::record::{Projection, Record, RecordReadError};
@@ -256,7 +256,7 @@ impl Writer {
     /// Inserts a desired LRP.
     ///
     /// # Errors
-    /// As of [`Writer`]; [`StoreError::NotJson`] if a route is not JSON.
+    /// As of [`Writer`]; [`StoreError::NotJson`] if a route cannot be stored.
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let mut values = self.definition_columns(TABLE, &lrp.definition())?;
@@ -274,8 +274,17 @@ impl Writer {
             .await
     }
 
+    /// Checks that a definition which is not stored yet is not too large to become the current one.
+    ///
+    /// # Errors
+    /// [`StoreError::TooLarge`], or the error of a text that its column cannot hold.
+    pub fn check_new_definition(&self, definition: &Definition) -> Result<(), StoreError> {
+        check_size(TABLE, &self.definition_columns(TABLE, definition)?)
+    }
+
     /// Writes the current definition of a desired LRP, the id of the previous one, and the
-    /// modification tag.
+    /// modification tag. The definition may be one that is stored already, so its size is not
+    /// checked.
     ///
     /// # Errors
     /// As of [`Writer`].
@@ -290,7 +299,7 @@ impl Writer {
             )?,
             ("modification_tag_index", number(info.tag.index)),
         ]);
-        self.update(TABLE, &info.process_guid, Filter::everything(), values)
+        self.update_unmeasured(TABLE, &info.process_guid, Filter::everything(), values)
             .await
             .map(drop)
     }
@@ -328,7 +337,7 @@ impl Writer {
     /// Writes the fields of the update, and `run_info` if given.
     ///
     /// # Errors
-    /// As of [`Writer`]; [`StoreError::NotJson`] if a route is not JSON.
+    /// As of [`Writer`]; [`StoreError::NotJson`] if a route cannot be stored.
     pub async fn update_desired_lrp(
         &mut self,
         process_guid: &[u8],

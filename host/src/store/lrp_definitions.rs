@@ -227,7 +227,7 @@ impl Writer {
         self.session.store.readable(ages.into_iter())
     }
 
-    /// Stores a definition, in place of one of the same id.
+    /// Stores a definition that is or was the current one, in place of one of the same id.
     ///
     /// # Errors
     /// As of [`Writer`]; [`StoreError::NotHeld`] if the stored layout has no place for definitions.
@@ -248,7 +248,7 @@ impl Writer {
                 number(last_active_ns.unwrap_or(IS_PREVIOUS)),
             ),
         ]);
-        self.insert(DEFINITIONS, process_guid, vec![values], Conflict::Fails)
+        self.insert_unmeasured(DEFINITIONS, process_guid, vec![values], Conflict::Fails)
             .await
     }
 

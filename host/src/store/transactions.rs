@@ -275,6 +275,18 @@ impl Writer {
     ) -> Result<(), StoreError> {
         rows.iter()
             .try_for_each(|values| check_size(table, values))?;
+        self.insert_unmeasured(table, key, rows, conflict).await
+    }
+
+    /// [`Self::insert`] for rows with content that is stored already. It may be larger than one
+    /// write: several writes have made it, or another BBS has.
+    pub(super) async fn insert_unmeasured(
+        &mut self,
+        table: EntityTable,
+        key: &[u8],
+        rows: Vec<ColumnValues>,
+        conflict: Conflict,
+    ) -> Result<(), StoreError> {
         self.touch(table, key);
         match &self.access.backend {
             Backend::Direct => {
@@ -304,6 +316,17 @@ impl Writer {
         values: ColumnValues,
     ) -> Result<u64, StoreError> {
         check_size(table, &values)?;
+        self.update_unmeasured(table, key, filter, values).await
+    }
+
+    /// [`Self::update`] with content as that of [`Self::insert_unmeasured`].
+    pub(super) async fn update_unmeasured(
+        &mut self,
+        table: EntityTable,
+        key: &[u8],
+        filter: Filter,
+        values: ColumnValues,
+    ) -> Result<u64, StoreError> {
         self.touch(table, key);
         let session = &mut self.session;
         match &self.access.backend {

@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use bbs::testing::database::Dialect;
 use bbs::testing::domain::{Policy, convergence};
+use bbs_lens::layout::schema::Sealing;
 
 use super::*;
 use crate::harness::database::on_each_database;
+use crate::harness::fixture;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::on_each::on_one_server;
 use crate::harness::server::NOW_NS;
@@ -196,6 +198,39 @@ async fn credentials_are_changed_beside_definitions_that_cannot_be_read() {
     assert_eq!(update(&server, with_password("valid")).await, None);
     assert_eq!(get(&server, "guid").await.image_password, b"valid");
     assert!(server.store.left_out() > 0);
+}
+
+on_each_database!(definition_that_another_bbs_stored_above_the_limit_is_replaced_and_restored);
+/// Method: the run information of the LRP is written into its column.
+async fn definition_that_another_bbs_stored_above_the_limit_is_replaced_and_restored(kind: Kind) {
+    let server = running(kind, 1).await;
+    let run_info = proto::DesiredLrpRunInfo {
+        environment_variables: environment(4_200_000),
+        action: lrp("guid").action,
+        ..Default::default()
+    };
+    let sealed = fixture::keyring().seal(Sealing::Enveloped, &run_info.encode_to_vec());
+    let sealed = String::from_utf8(sealed).unwrap();
+    server
+        .sql(&format!("UPDATE desired_lrps SET run_info = '{sealed}'"))
+        .await;
+    let too_large = proto::LrpDefinition {
+        environment_variables: environment(4_000_000),
+        ..definition("version-2")
+    };
+    assert_eq!(
+        update(&server, to(too_large)).await,
+        Some(Type::InvalidRequest)
+    );
+    update_to(&server, "version-2").await;
+    assert_eq!(update(&server, with_password("next")).await, None);
+    assert_eq!(cancel(&server).await, None);
+    let lrp = get(&server, "guid").await;
+    assert_eq!(
+        (text(&lrp.definition_id), text(&lrp.image_password)),
+        ("version-1".into(), "next".into())
+    );
+    assert!(lrp.environment_variables == run_info.environment_variables);
 }
 
 // A client sends the definition as it was before the credentials of its image were changed.

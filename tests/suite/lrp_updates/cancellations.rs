@@ -4,6 +4,7 @@ use bbs::testing::domain::convergence;
 
 use super::archive::definitions;
 use super::*;
+use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
@@ -26,6 +27,28 @@ async fn credentials_that_are_changed_during_an_update_stay_after_its_cancellati
         (b"user".to_vec(), b"next".to_vec())
     );
     until_done(&server).await;
+}
+
+on_each_database!(update_whose_definition_has_grown_may_be_cancelled_and_rolled_back_to);
+/// Method: two writes within the limit make a definition that is above it.
+async fn update_whose_definition_has_grown_may_be_cancelled_and_rolled_back_to(kind: Kind) {
+    let server = running(kind, 1).await;
+    assert_eq!(update(&server, to(large("version-2"))).await, None);
+    let grown = proto::DesiredLrpUpdate {
+        metric_tags: vec![tag("source_id", &"x".repeat(2_000_000))],
+        ..Default::default()
+    };
+    assert_eq!(update(&server, grown).await, None);
+    assert_eq!(cancel(&server).await, None);
+    assert_eq!(get(&server, "guid").await.definition_id, b"version-1");
+    until_done(&server).await;
+    assert_eq!(roll_back(&server, "version-2").await, None);
+    let lrp = get(&server, "guid").await;
+    let tag = lrp.metric_tags[0].value.as_ref().unwrap();
+    assert_eq!(
+        (text(&lrp.definition_id), tag.r#static.len()),
+        ("version-2".into(), 2_000_000)
+    );
 }
 
 on_each_layout!(cancellation_reverts_the_instances_that_were_replaced);

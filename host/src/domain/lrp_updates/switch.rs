@@ -186,7 +186,10 @@ pub(in crate::domain) async fn to_switch_to(
             Ok(Some(archived.definition))
         }
         Some(_) => Err(DomainError::DefinitionExists),
-        None => Ok(Some(wanted)),
+        None => {
+            writer.check_new_definition(&wanted)?;
+            Ok(Some(wanted))
+        }
     }
 }
 
