@@ -7,10 +7,9 @@
 /// app, and few enough for one unit.
 pub const INSTANCES: i32 = 10_000;
 
-/// Most actions inside each other. Protobuf's usual decoders read at most 100 messages inside each
-/// other, of which an action takes two. The other 20 are left to what is inside of the innermost
-/// action, to what a translator puts around the outermost one, and to the record, the answer or the
-/// event around that.
+/// Greatest depth of nested actions. Usual decoders of protobuf read at most 100 nested messages, of
+/// which an action takes two. The other 20 are for the fields of the innermost action, for the
+/// wrappers that a translator adds, and for the record, answer or event around them.
 pub const ACTION_DEPTH: usize = 40;
 
 /// Largest text of one write of a record, in bytes as stored: a new record, or the columns that an
@@ -18,6 +17,11 @@ pub const ACTION_DEPTH: usize = 40;
 /// Updates of single columns add up to a few such writes, which with the instances fill the half of
 /// a module's memory.
 pub const WRITE_BYTES: usize = 5 << 20;
+
+/// Largest text of the definitions of one LRP that are not the current one, in bytes as stored.
+/// Above it, the next update deletes archived ones; the previous one is kept whatever its size. A migration to
+/// a layout without definitions saves all of them as residue of one unit.
+pub const ARCHIVE_BYTES: u64 = 8 << 20;
 
 /// Largest text of all instances of one LRP, in bytes as stored. [`ALWAYS_ACCEPTED_BYTES`] are
 /// beside it.

@@ -169,7 +169,7 @@ pub async fn update(
         first,
         surplus,
         switched,
-    } = retry(|| change_desired_lrp(service.store(), process_guid, update)).await?;
+    } = retry(|| change_desired_lrp(service, process_guid, update)).await?;
     let Some(after) = after else { return Ok(()) };
     service.publish_desired_lrp(Some(before.clone()), Some(after.clone()), trace_id);
     let announced = switched.map(|switched| lrp_updates::announce_all(service, switched, trace_id));
@@ -200,11 +200,12 @@ struct Updated {
 
 /// The transaction of an update.
 async fn change_desired_lrp(
-    store: &Store,
+    service: &Service,
     process_guid: &[u8],
     update: &DesiredLrpUpdate,
 ) -> Result<Updated, DomainError> {
-    let mut writer = store.writer().await?;
+    let policy = service.policy();
+    let mut writer = service.store().writer().await?;
     let before = writer
         .desired_lrp(process_guid)
         .await?
@@ -214,7 +215,7 @@ async fn change_desired_lrp(
         && let Some(next) = lrp_updates::to_switch_to(&mut writer, &before, definition).await?
     {
         switched = Some(
-            lrp_updates::switch(&mut writer, &before, next, false)
+            lrp_updates::switch(&mut writer, &before, next, false, policy)
                 .await?
                 .1,
         );
@@ -237,7 +238,7 @@ async fn change_desired_lrp(
         .update_desired_lrp(process_guid, tag_index, update, run_info.as_ref())
         .await?;
     if let Some(credentials) = &update.image_credentials {
-        lrp_updates::put_credentials(&mut writer, &before, credentials).await?;
+        lrp_updates::put_credentials(&mut writer, &before, credentials, policy).await?;
     }
     // Read back, because the stored form can differ from the request.
     let after = match writer.desired_lrp(process_guid).await {

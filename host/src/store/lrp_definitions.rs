@@ -33,6 +33,18 @@ const UPDATES: EntityTable = EntityTable {
     selective: &[],
 };
 
+/// The columns that hold text.
+const TEXTS: [&str; 8] = [
+    "process_guid",
+    "definition_id",
+    "log_guid",
+    "rootfs",
+    "volume_placement",
+    "placement_tags",
+    "metric_tags",
+    "run_info",
+];
+
 /// The time at which the previous definition was last active: it still is.
 const IS_PREVIOUS: i64 = 0;
 
@@ -225,6 +237,15 @@ impl Writer {
             ages => ages?,
         };
         self.session.store.readable(ages.into_iter())
+    }
+
+    /// The bytes of text of all definitions of a process guid that are not the current one, as
+    /// stored.
+    ///
+    /// # Errors
+    /// As of [`Writer`]; [`StoreError::Unreadable`] if a lens cannot transform them.
+    pub async fn definition_bytes(&mut self, process_guid: &[u8]) -> Result<u64, StoreError> {
+        self.unit_bytes(DEFINITIONS, process_guid, &TEXTS).await
     }
 
     /// Stores a definition that is or was the current one, in place of one of the same id.

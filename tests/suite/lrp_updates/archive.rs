@@ -285,6 +285,40 @@ async fn last_definitions_are_kept(kind: Kind) {
     );
 }
 
+on_each_database!(oldest_definitions_are_deleted_while_all_are_too_large_together);
+/// Method: two definitions are within the limit, and three are above it.
+async fn oldest_definitions_are_deleted_while_all_are_too_large_together(kind: Kind) {
+    let server = running(kind, 0).await;
+    for (at, id) in (1..).zip(["version-2", "version-3", "version-4", "version-5"]) {
+        server.clock.set(NOW_NS + at * 1_000_000_000);
+        assert_eq!(update(&server, to(large(id))).await, None);
+        until_done(&server).await;
+    }
+    let kept = [
+        ("version-5".into(), 128, true),
+        ("version-4".into(), 128, false),
+        ("version-3".into(), 128, false),
+    ];
+    assert_eq!(definitions(&server).await, kept);
+    let scaled = proto::DesiredLrpUpdate {
+        instances: Some(1),
+        ..Default::default()
+    };
+    assert_eq!(update(&server, scaled).await, None);
+    start_new(&server, 0, "old-0").await;
+    assert_eq!(update(&server, to(large("version-6"))).await, None);
+    let kept = [
+        ("version-6".into(), 128, true),
+        ("version-5".into(), 128, true),
+        ("version-4".into(), 128, false),
+    ];
+    assert_eq!(
+        definitions(&server).await,
+        kept,
+        "also while an update is under way"
+    );
+}
+
 on_each_layout!(convergence_prunes_definitions_that_are_too_old);
 async fn convergence_prunes_definitions_that_are_too_old(kind: Kind) {
     let policy = Policy {

@@ -56,6 +56,14 @@ pub(super) async fn definitions_of(host: &Host) -> Vec<proto::ArchivedLrpDefinit
     answer.definitions
 }
 
+async fn listed_ids(host: &Host) -> Vec<String> {
+    let definitions = definitions_of(host).await.into_iter();
+    definitions
+        .filter_map(|archived| archived.definition)
+        .map(|definition| text(&definition.definition_id))
+        .collect()
+}
+
 pub(super) async fn change(host: &Host, path: &str, request: &impl Message) {
     let answer: proto::DesiredLrpLifecycleResponse = host.call(path, request).await;
     assert_eq!(answer.error, None, "{path}");
@@ -169,6 +177,29 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     host.call::<proto::ActualLrpLifecycleResponse>(REMOVE, &remove(0, Some("old-0")))
         .await;
     until_ended(&host).await;
+    assert!(host.terminate().success());
+}
+
+/// Goal: no LRP can keep a database from a migration down. Method: all definitions that one is
+/// updated to are larger together than a unit of a migration may be.
+#[tokio::test(flavor = "multi_thread")]
+async fn lrp_with_many_large_definitions_migrates_down_and_up() {
+    let installation = Installation::new(&modules::modules(), Kind::Sqlite)
+        .set("converge_repeat_interval", "200ms");
+    let host = installation.serve();
+    desire_version_1(&host).await;
+    for version in 2..=12 {
+        update_on(&host, to(large(&format!("version-{version}")))).await;
+        until_ended(&host).await;
+    }
+    let kept = ["version-12", "version-11", "version-10"];
+    assert_eq!(listed_ids(&host).await, kept);
+    assert!(host.terminate().success());
+
+    installation.succeed(&["migrate", "down", "--to", &BEFORE.to_string()]);
+    installation.succeed(&["migrate", "up"]);
+    let host = installation.serve();
+    assert_eq!(listed_ids(&host).await, kept);
     assert!(host.terminate().success());
 }
 

@@ -1,9 +1,10 @@
-//! The archive of definitions: listed for one desired LRP, and pruned for all of them, a batch in
-//! each run of convergence.
+//! The archive of definitions: listed for one desired LRP, and pruned at each update of it; by age
+//! and number also for all of them, a batch in each run of convergence.
 
 use std::collections::BTreeMap;
 
 use bbs_model::Text;
+use bbs_model::bounds::ARCHIVE_BYTES;
 use bbs_model::desired_lrp::{ArchivedDefinition, DesiredLrp};
 use bbs_work::causes::with_causes;
 
@@ -78,15 +79,25 @@ async fn prune_after(service: &Service, after: Option<Key>) -> Result<Option<Key
     Ok(listed.last)
 }
 
-/// Deletes the definitions of a desired LRP that are too many or too old.
+/// Deletes the definitions of a desired LRP that are too many or too old, and then those that were
+/// last active longest ago while the others are too large together. The previous one is kept.
 pub(super) async fn prune_definitions(
     writer: &mut Writer,
     process_guid: &[u8],
     policy: &Policy,
 ) -> Result<(), DomainError> {
-    let ages = writer.definition_ages(process_guid).await?;
-    for id in surplus(ages, policy, writer.now_ns()) {
+    let mut archived = writer.definition_ages(process_guid).await?;
+    archived.retain(|age| age.last_active_ns.is_some());
+    for id in surplus(archived.clone(), policy, writer.now_ns()) {
         writer.delete_definition(process_guid, &id).await?;
+        archived.retain(|age| age.id != id);
+    }
+    archived.sort_by_key(|age| age.last_active_ns);
+    for age in archived {
+        if writer.definition_bytes(process_guid).await? <= ARCHIVE_BYTES {
+            break;
+        }
+        writer.delete_definition(process_guid, &age.id).await?;
     }
     Ok(())
 }

@@ -12,9 +12,10 @@ use bbs_model::lrp_update::UpdateRecord;
 use bbs_model::{Text, TraceId};
 use uuid::Uuid;
 
+use super::archive::prune_definitions;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
 use crate::domain::retry::retry;
-use crate::domain::{DomainError, Service};
+use crate::domain::{DomainError, Policy, Service};
 use crate::store::{StoreError, Writer};
 
 /// The instances that a switch changed.
@@ -86,7 +87,8 @@ async fn change_definition(
             return Ok(None);
         };
         let is_cancelled = matches!(change, DefinitionChange::Cancel);
-        let (after, switched) = switch(&mut writer, &before, next, is_cancelled).await?;
+        let policy = service.policy();
+        let (after, switched) = switch(&mut writer, &before, next, is_cancelled, policy).await?;
         writer.commit().await?;
         Ok(Some((before, after, switched)))
     })
@@ -194,12 +196,14 @@ pub(in crate::domain) async fn to_switch_to(
 }
 
 /// Makes a definition the current one, and the current one the previous one. The definition of a
-/// cancelled update is archived, unless it is the next one.
+/// cancelled update is archived, unless it is the next one. The archive is pruned here, too: the
+/// update may be followed by others before any ends.
 pub(in crate::domain) async fn switch(
     writer: &mut Writer,
     before: &DesiredLrp,
     next: Definition,
     is_cancelled: bool,
+    policy: &Policy,
 ) -> Result<(DesiredLrp, Switched), DomainError> {
     let SchedulingInfo {
         process_guid,
@@ -217,6 +221,7 @@ pub(in crate::domain) async fn switch(
     writer
         .put_definition(process_guid, &before.definition(), None)
         .await?;
+    prune_definitions(writer, process_guid, policy).await?;
     let mut after = before.with_definition(next);
     after
         .scheduling
@@ -236,11 +241,12 @@ pub(in crate::domain) async fn switch(
 
 /// Gives new credentials of the image also to the definition that the update replaces, and to
 /// archived ones that have those from before: neither a cancellation nor a rollback may bring
-/// revoked ones back.
+/// revoked ones back. Then prunes the archive, which longer credentials enlarge.
 pub(in crate::domain) async fn put_credentials(
     writer: &mut Writer,
     before: &DesiredLrp,
     credentials: &(Text, Text),
+    policy: &Policy,
 ) -> Result<(), DomainError> {
     let process_guid = &before.scheduling.process_guid;
     let run_info_before = &before.run_info;
@@ -270,7 +276,7 @@ pub(in crate::domain) async fn put_credentials(
                 .await?;
         }
     }
-    Ok(())
+    prune_definitions(writer, process_guid, policy).await
 }
 
 /// Adapts the instances to a new current definition.
