@@ -16,7 +16,7 @@ use bbs_proto::models as proto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::api::{lrp, routes};
+use crate::api::{lrp, routes, tag};
 use crate::harness::database::Kind;
 use crate::harness::event_stream::{EventStream, INSTANCES, ReceivedEvent, TASKS};
 use crate::harness::host::Installation;
@@ -379,14 +379,18 @@ async fn lost_lock_ends_every_stream_cleanly_after_published_events() {
     assert_eq!(server.post(TASKS, []).await.status, 503);
 }
 
-on_each_layout!(event_of_a_call_contains_its_trace_id_and_stored_routes);
-async fn event_of_a_call_contains_its_trace_id_and_stored_routes(kind: Kind) {
+on_each_layout!(event_of_a_call_contains_its_trace_id_and_the_stored_record);
+async fn event_of_a_call_contains_its_trace_id_and_the_stored_record(kind: Kind) {
     let server = Server::empty(kind).await;
     let mut listener = EventStream::open(server.url(INSTANCES), "").await;
     let sent = routes(&[("cf-router", r#"[ { "hostnames": ["a&b"] } ]"#)]);
+    let mut with_unknown_value = tag("source_id", "source");
+    with_unknown_value.value.as_mut().unwrap().dynamic = 3;
     let request = proto::DesireLrpRequest {
         desired_lrp: Some(proto::DesiredLrp {
             routes: Some(sent),
+            metric_tags: vec![with_unknown_value],
+            placement_tags: vec![b"\xff".to_vec()],
             ..lrp("guid")
         }),
     };
@@ -411,6 +415,10 @@ async fn event_of_a_call_contains_its_trace_id_and_stored_routes(kind: Kind) {
     assert_eq!(
         (&published.process_guid, &published.modification_tag),
         (&read.process_guid, &read.modification_tag)
+    );
+    assert_eq!(
+        (&published.metric_tags, &published.placement_tags),
+        (&read.metric_tags, &read.placement_tags)
     );
     let stored = routes(&[("cf-router", r#"[{"hostnames":["a\u0026b"]}]"#)]);
     assert_eq!(

@@ -58,6 +58,11 @@ pub fn metric_tags_from_json(text: &[u8]) -> Result<MetricTags, Malformed> {
     map_from_json(text, metric_tag)
 }
 
+/// The metric tags as they are read once they are stored.
+pub fn metric_tags_as_stored(tags: &MetricTags) -> MetricTags {
+    metric_tags_from_json(&metric_tags_to_json(tags)).expect("rendered as tags")
+}
+
 fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
     let mut tag = MetricTag::default();
     scanner.members(|key, scanner| {
@@ -127,6 +132,11 @@ pub fn texts_to_json(texts: &[Text]) -> Vec<u8> {
 /// The text is not such an array.
 pub fn texts_from_json(text: &[u8]) -> Result<Vec<Text>, Malformed> {
     list_from_json(text, text_or_empty)
+}
+
+/// The list as it is read once it is stored.
+pub fn texts_as_stored(texts: &[Text]) -> Vec<Text> {
+    texts_from_json(&texts_to_json(texts)).expect("rendered as a list")
 }
 
 fn list_from_json(
@@ -243,6 +253,8 @@ mod tests {
             metric_tags_to_json(&unknown),
             br#"{"a":{"static":"s","dynamic":""}}"#
         );
+        let stored = MetricTags::from([(b"a".to_vec(), tag("s", 0))]);
+        assert_eq!(metric_tags_as_stored(&unknown), stored);
     }
 
     #[test]
@@ -311,6 +323,9 @@ mod tests {
             br#"["a","\u003c"]"#
         );
         assert_eq!(texts_from_json(b"null").unwrap(), Vec::<Text>::new());
+        let texts = [b"a<".to_vec(), b"\xff".to_vec()];
+        let stored = [b"a<".to_vec(), "\u{fffd}".into()];
+        assert_eq!(texts_as_stored(&texts), stored);
         assert_eq!(
             texts_from_json(br#"["a",null]"#).unwrap(),
             vec![b"a".to_vec(), vec![]]

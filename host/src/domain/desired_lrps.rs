@@ -21,7 +21,7 @@ use bbs_model::desired_lrp::{
     volume_drivers, with_image_credentials,
 };
 use bbs_model::routes::Routes;
-use bbs_model::tags::MetricTag;
+use bbs_model::tags::{self, MetricTag};
 use bbs_model::{ModificationTag, Text, TraceId};
 
 use super::actual_lrps::request_auctions;
@@ -62,6 +62,10 @@ pub async fn desire(
         }
         first => first?,
     };
+    // The event has the form that a read returns. Only now: the insertion renders the client's bytes
+    // as Diego's BBS does.
+    lrp.scheduling.placement_tags = tags::texts_as_stored(&info.placement_tags);
+    lrp.metric_tags = tags::metric_tags_as_stored(&lrp.metric_tags);
     service.publish_desired_lrp(None, Some(lrp), trace_id);
     let created = instances::publish_created(service, first, trace_id);
     drop(lock);

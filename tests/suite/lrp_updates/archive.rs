@@ -133,6 +133,28 @@ async fn id_with_other_content_is_refused_and_with_the_same_content_changes_noth
     assert_eq!(get(&server, "guid").await.memory_mb, 64);
 }
 
+on_each_layout!(repeated_update_with_tags_that_are_stored_in_another_form_changes_nothing);
+/// Method: a client sends an unknown dynamic value, which is not stored, and text that is not
+/// UTF-8.
+async fn repeated_update_with_tags_that_are_stored_in_another_form_changes_nothing(kind: Kind) {
+    let server = running(kind, 0).await;
+    let mut with_unknown_value = tag("source_id", "source");
+    with_unknown_value.value.as_mut().unwrap().dynamic = 3;
+    let second = proto::LrpDefinition {
+        metric_tags: vec![with_unknown_value],
+        placement_tags: vec![b"\xff".to_vec()],
+        ..definition("version-2")
+    };
+    assert_eq!(update(&server, to(second.clone())).await, None);
+    until_done(&server).await;
+    let before = get(&server, "guid").await;
+    assert_eq!(update(&server, to(second.clone())).await, None);
+    assert_eq!(get(&server, "guid").await, before);
+    after_updates(&server, &["version-3"]).await;
+    assert_eq!(update(&server, to(second)).await, None, "it is archived");
+    until_done(&server).await;
+}
+
 fn with_password(password: &str) -> proto::DesiredLrpUpdate {
     proto::DesiredLrpUpdate {
         image_username: Some(b"user".to_vec()),

@@ -7,7 +7,7 @@ use bbs_proto::models::DesiredLrpRunInfo;
 use uuid::Uuid;
 
 use super::{DesiredLrp, SchedulingInfo, with_image_credentials};
-use crate::tags::MetricTags;
+use crate::tags::{self, MetricTags};
 use crate::{ModificationTag, Text};
 
 /// A definition. Its id is unique for the process guid.
@@ -50,13 +50,16 @@ pub fn derived_id(process_guid: &[u8], tag: &ModificationTag) -> Text {
 
 impl Definition {
     /// Whether both describe the same containers; their ids and ages do not matter, nor the
-    /// credentials of their images, which change without another definition.
+    /// credentials of their images, which change without another definition. One may be stored and
+    /// the other not.
     pub fn has_same_content(&self, other: &Self) -> bool {
         let content = |definition: &Self| {
             let mut content = Self {
                 id: Text::new(),
                 ..definition.clone()
             };
+            content.placement_tags = tags::texts_as_stored(&content.placement_tags);
+            content.metric_tags = tags::metric_tags_as_stored(&content.metric_tags);
             content.run_info.created_at = 0;
             content.run_info.desired_lrp_key = None;
             content.run_info =
@@ -222,5 +225,24 @@ mod tests {
         assert!(previous().has_same_content(&other));
         other.run_info.cpu_weight = 8;
         assert!(!previous().has_same_content(&other));
+    }
+
+    #[test]
+    fn tags_are_compared_as_they_are_stored() {
+        let with_tags = |placement: &[u8], dynamic: i32| {
+            let tag = tags::MetricTag {
+                fixed: b"x".to_vec(),
+                dynamic,
+            };
+            Definition {
+                placement_tags: vec![placement.to_vec()],
+                metric_tags: MetricTags::from([(b"a".to_vec(), tag)]),
+                ..previous()
+            }
+        };
+        let stored = with_tags("\u{fffd}".as_bytes(), 0);
+        assert!(with_tags(b"\xff", 3).has_same_content(&stored));
+        assert!(!with_tags(b"\xff", 1).has_same_content(&stored));
+        assert!(!with_tags(b"y", 3).has_same_content(&stored));
     }
 }
