@@ -22,6 +22,10 @@ pub fn made_once(name: &str, state: u64, make: impl FnOnce(&Path)) -> PathBuf {
     lock.lock().expect("a file lock");
     let made = folder().join(format!("{name}-{state:016x}"));
     if !made.join(".done").exists() {
+        if made.exists() {
+            // Left by a process that was killed: a build refuses modules without a catalog.
+            std::fs::remove_dir_all(&made).expect("the target folder can be written");
+        }
         std::fs::create_dir_all(&made).expect("the target folder can be written");
         make(&made);
         File::create(made.join(".done")).expect("the target folder can be written");

@@ -237,6 +237,39 @@ fn module_that_may_have_run_is_replaced_only_on_request() {
     assert!(!files.contains(&"left.wasm".to_owned()), "{files:?}");
 }
 
+/// Goal: a folder whose catalog is damaged or absent is not taken for an empty one.
+#[test]
+fn folder_without_a_usable_catalog_is_replaced_only_on_request() {
+    let work = AuthorsFolder::locked();
+    succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk()]));
+    std::fs::create_dir(work.path().join("migrations-wasm")).unwrap();
+    let list = "[[module]]\ncrate = \"../add-colour\"\n";
+    std::fs::write(work.path().join("migrations-wasm/catalog.toml"), list).unwrap();
+    let everything = ["build", "--into", "modules"];
+    succeed(module(work.path(), &everything));
+    let path = work.path().join("modules/catalog.toml");
+    let catalog = || std::fs::read_to_string(&path).unwrap();
+    let whole = catalog();
+    let replace = [&everything[..], &["--replace"]].concat();
+
+    std::fs::write(&path, "module = 1").unwrap();
+    let words = ["is not a catalog", "restore it"];
+    refused(module(work.path(), &everything), &words);
+    assert_eq!(catalog(), "module = 1");
+    succeed(module(work.path(), &replace));
+    assert_eq!(catalog(), whole);
+
+    std::fs::remove_file(&path).unwrap();
+    let named = ["build", "add-colour", "--into", "modules"];
+    for build in [&everything[..], &named] {
+        let words = ["add-colour.wasm", "not in its catalog"];
+        refused(module(work.path(), build), &words);
+        assert!(!path.exists());
+    }
+    succeed(module(work.path(), &replace));
+    assert_eq!(catalog(), whole);
+}
+
 /// Goal: a module that refuses every unit is found by the check, with the reason.
 /// Method: a value of another type than the column's.
 #[test]

@@ -145,7 +145,7 @@ fn malformed_catalog_is_refused() {
     ] {
         let mut folder = Folder::new();
         folder.catalog = text.to_owned();
-        folder.refused(&["catalog.toml is not a catalog", "bbs module build"]);
+        folder.refused(&["catalog.toml is not a catalog", "restore it"]);
     }
 }
 
@@ -228,7 +228,7 @@ fn malformed_entry_is_refused() {
     ] {
         Folder::new()
             .listing(file, digest, lines)
-            .refused(&[words, file, "bbs module build"]);
+            .refused(&[words, file, "restore it"]);
     }
 }
 

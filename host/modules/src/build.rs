@@ -48,7 +48,7 @@ pub struct BuildRequest {
     pub releases: Option<PathBuf>,
     /// Other folders of modules, which this one continues.
     pub base: Vec<PathBuf>,
-    /// Whether modules that the folder lists already may be replaced or deleted. One that may have
+    /// Whether modules that the folder has already may be replaced or deleted. One that may have
     /// run on a database should not be: hosts would refuse the folder.
     pub replace: bool,
 }
@@ -226,24 +226,25 @@ pub fn build(
     })
 }
 
-/// The catalog of the folder before the build. One that cannot be read counts as empty if the
-/// build drops its other modules anyway. Files that it does not list, as a build leaves that was
-/// killed before its end, are no fault if they may be deleted.
+/// The catalog of the folder before the build. Its faults, files that it does not list, as a build
+/// leaves that was killed before its end, and modules without a catalog are reported, unless the
+/// build may delete all that the folder has: a module that it has may have run.
 fn content_before(
     into: &Path,
     base: &[PathBuf],
     others: Others,
     replace: bool,
 ) -> Result<CatalogContent, CatalogError> {
+    let may_delete_all = others == Others::Drop && replace;
     if !into.join(CATALOG_FILE).exists() {
+        if !may_delete_all {
+            catalog::refuse_unlisted(into, &[])?;
+        }
         return Ok(CatalogContent::default());
     }
     match Catalog::entries(into, base).and_then(|_| catalog::read(into)) {
-        Err(CatalogError::Unlisted { .. }) if others == Others::Drop && replace => {
-            catalog::read(into)
-        }
-        Err(fault @ CatalogError::Unlisted { .. }) => Err(fault),
-        Err(_) if others == Others::Drop => Ok(CatalogContent::default()),
+        Err(CatalogError::Unlisted { .. }) if may_delete_all => catalog::read(into),
+        Err(_) if may_delete_all => Ok(CatalogContent::default()),
         read => read,
     }
 }

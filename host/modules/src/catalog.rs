@@ -365,7 +365,8 @@ pub(super) fn check_sequence(
     merge::merge(catalogs).map(drop)
 }
 
-fn refuse_unlisted(folder: &Path, entries: &[CatalogEntry]) -> Result<(), CatalogError> {
+/// Refuses files of a folder that look like modules and that no entry names.
+pub(super) fn refuse_unlisted(folder: &Path, entries: &[CatalogEntry]) -> Result<(), CatalogError> {
     match unlisted(folder, entries)?.into_iter().next() {
         Some(file) => Err(CatalogError::Unlisted {
             folder: folder.to_owned(),

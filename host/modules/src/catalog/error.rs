@@ -44,9 +44,9 @@ pub enum CatalogError {
         one: PathBuf,
         other: PathBuf,
     },
-    #[error("{} is not a catalog ({reason}); write it again with `bbs module build`", .path.display())]
+    #[error("{} is not a catalog ({reason}); restore it from its package or a backup", .path.display())]
     Syntax { path: PathBuf, reason: ModuleText },
-    #[error("{}: the entry of \"{file}\" is not valid: {what}; write it again with `bbs module build`", .path.display())]
+    #[error("{}: the entry of \"{file}\" is not valid: {what}; restore it from its package or a backup", .path.display())]
     Entry {
         path: PathBuf,
         file: ModuleText,

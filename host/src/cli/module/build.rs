@@ -18,7 +18,8 @@ use crate::cli::progress;
 /// version is appended, one below others is inserted, and the command names those above it.
 /// Without, all modules of this repository are built and the folder contains nothing else. A module
 /// that the folder has already is replaced or deleted with `--replace` alone, since it may have
-/// run. The same source gives the same digests on every machine.
+/// run; so is, where no crate is named, a catalog that cannot be used, or modules without one. The
+/// same source gives the same digests on every machine.
 #[derive(Debug, Args)]
 pub(super) struct BuildCommand {
     /// Folders of crates; all modules of this repository if none is named.
