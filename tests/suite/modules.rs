@@ -145,6 +145,35 @@ fn built_migration_is_added_as_the_newest_and_only_once() {
     assert!(content(&bench.modules()) == folder);
 }
 
+/// Goal: a module that the catalog lists is restored from its file, and the catalog stays signed.
+#[test]
+fn listed_module_whose_file_is_gone_or_altered_is_put_back() {
+    let bench = Workbench::new();
+    let split = built(SPLIT).display().to_string();
+    bench.succeed(&["add", &split, "--into", "modules"]);
+    let [catalog, signature, listed] =
+        ["catalog.toml", "catalog.toml.minisig", SPLIT].map(|name| bench.modules().join(name));
+    // As another version of the program writes it.
+    let text = std::fs::read_to_string(&catalog).unwrap();
+    std::fs::write(&catalog, format!("# A catalog.\n{text}")).unwrap();
+    std::fs::write(signature, "untrusted comment: a signature\n").unwrap();
+    let whole = content(&bench.modules());
+    let bytes = std::fs::read(&listed).unwrap();
+    let longer = [&bytes[..], b"\0"].concat();
+    for altered in [None, Some(&bytes[..100]), Some(&longer[..])] {
+        std::fs::remove_file(&listed).unwrap();
+        if let Some(altered) = altered {
+            std::fs::write(&listed, altered).unwrap();
+        }
+        let report = bench.succeed(&["add", &split, &split, "--into", "modules"]);
+        for words in ["added", "already present"] {
+            let line = format!("{SPLIT}  {words}\n");
+            assert!(report.contains(&line), "{line:?} is not in {report}");
+        }
+        assert!(content(&bench.modules()) == whole);
+    }
+}
+
 #[test]
 fn several_modules_are_added_in_the_order_of_their_versions() {
     let bench = Workbench::new();

@@ -58,9 +58,10 @@ pub type ApiCheck<'a> = &'a dyn Fn(&Catalog) -> Result<(), BoxError>;
 /// The result of adding modules.
 #[derive(Debug)]
 pub struct Added {
-    /// File names, in the folder, of modules that were added.
+    /// File names, in the folder, of modules that were added, or that it listed and that were put
+    /// back.
     pub added: Vec<String>,
-    /// File names of modules that were already present with the same content.
+    /// File names of modules that were already listed and present with the same content.
     pub present: Vec<String>,
     /// All modules of the folder, in catalog order.
     pub entries: Vec<CatalogEntry>,
@@ -132,19 +133,27 @@ fn add_to(
     let all_before = placement::union(&base_migrations, &placement::migrations_of(&before.entries));
     let all_after = placement::union(&base_migrations, &placement::migrations_of(&result.entries));
     result.insertions = Insertions::between(&all_before, &all_after);
+    let are_all_listed = result.entries == before.entries;
     let after = CatalogContent {
         entries: result.entries.clone(),
         ..before
     };
     rehearse(into, base, &after, &new, check_api, sandbox)?;
     let modules = new.iter().map(|new| (&new.entry, &*new.source.bytes));
-    result.signature =
-        placement::place(into, modules, || catalog::write(into, &after)).map_err(failed)?;
+    let write_catalog = || {
+        if are_all_listed {
+            // Its signature stays, also if another version of this program has written it.
+            Ok(PreviousSignature::Unaffected)
+        } else {
+            catalog::write(into, &after)
+        }
+    };
+    result.signature = placement::place(into, modules, write_catalog).map_err(failed)?;
     Ok(result)
 }
 
 /// Enters the modules of `files` into the result, in the order of their versions, and returns those
-/// that the folder does not have yet.
+/// whose files the folder does not have.
 fn place_candidates(
     files: &[PathBuf],
     into: &Path,
@@ -158,9 +167,16 @@ fn place_candidates(
         .collect::<Result<Vec<_>, _>>()?;
     candidates.sort_by_key(|candidate| candidate.entry.position.order());
     let mut new = Vec::new();
-    for candidate in candidates {
+    for mut candidate in candidates {
         if let Some(listed) = same_version(&result.entries, &candidate)? {
-            result.present.push(listed);
+            if result.added.contains(&listed) || candidate.is_in(into, &listed) {
+                result.present.push(listed);
+                continue;
+            }
+            // Its file is gone or was altered.
+            result.added.push(listed.clone());
+            candidate.entry.file = listed;
+            new.push(candidate);
             continue;
         }
         refuse_taken_name(into, &candidate)?;
@@ -199,22 +215,20 @@ impl Candidate {
             source,
         })
     }
+
+    /// Whether the file of this name in the folder has the content of the candidate.
+    fn is_in(&self, folder: &Path, name: &str) -> bool {
+        let bytes = &self.source.bytes;
+        bbs_files::read(&folder.join(name), bytes.len() as u64).is_ok_and(|found| found == *bytes)
+    }
 }
 
 fn refuse_taken_name(into: &Path, candidate: &Candidate) -> Result<(), AddError> {
-    let Candidate {
-        file,
-        entry,
-        source,
-    } = candidate;
-    let target = into.join(&entry.file);
-    if target.exists()
-        && !bbs_files::read(&target, source.bytes.len() as u64)
-            .is_ok_and(|found| found == source.bytes)
-    {
+    let name = &candidate.entry.file;
+    if into.join(name).exists() && !candidate.is_in(into, name) {
         Err(AddError::NameTaken {
-            file: file.clone(),
-            name: entry.file.clone(),
+            file: candidate.file.clone(),
+            name: name.clone(),
         })
     } else {
         Ok(())

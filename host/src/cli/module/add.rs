@@ -19,9 +19,9 @@ use crate::startup;
 /// For modules that came as .wasm files; `bbs module build` compiles crates. The manifest in each
 /// file decides its place in the catalog: a migration is at that of its version, a translator
 /// extends its chain. The whole folder is then loaded as a host would load it. If a host would
-/// refuse it, nothing is changed. A module that the folder already has is skipped; another one of
-/// the same version is refused. A migration below others is inserted, and the command names those
-/// above it.
+/// refuse it, nothing is changed. A module that the folder already has is skipped, or put back if
+/// its file is gone or was altered; another one of the same version is refused. A migration below
+/// others is inserted, and the command names those above it.
 #[derive(Debug, Args)]
 pub(super) struct AddCommand {
     /// The .wasm files of modules.
