@@ -158,7 +158,7 @@ pub async fn push(
         });
     }
     let artifact = OciArtifact::of_folder(folder, sandbox)?;
-    let client = RegistryClient::log_in(reference, connection, Scope::PushAndPull).await?;
+    let mut client = RegistryClient::log_in(reference, connection, Scope::PushAndPull).await?;
     let blobs: Vec<_> = artifact.blobs().collect();
     progress.enter(
         "push",
@@ -192,7 +192,7 @@ pub async fn pull(
         reference: reference.clone(),
         source,
     };
-    let client = RegistryClient::log_in(reference, connection, Scope::Pull).await?;
+    let mut client = RegistryClient::log_in(reference, connection, Scope::Pull).await?;
     let manifest = client
         .manifest(OCI_IMAGE_MEDIA_TYPE, MANIFEST_BYTES)
         .await?;

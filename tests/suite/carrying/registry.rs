@@ -1,7 +1,9 @@
 //! `bbs module push` and `pull`, with a real registry.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Site, printed_digest, succeeded};
 use crate::harness::engine::PASSWORD;
@@ -136,18 +138,38 @@ fn account_is_read_from_the_environment() {
     );
 }
 
-/// Answers a request, whose head it returns.
+const BASIC_CHALLENGE: &str = "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"tests\"";
+const UPLOAD_BEGUN: &str = "202 Accepted\r\nLocation: /v2/diego/modules/blobs/uploads/1";
+
+/// Answers a request, whose head it returns, with a status, headers, and after an empty line the
+/// content.
 fn answer(connection: TcpStream, with: impl FnOnce(&str) -> String) -> String {
     let mut connection = BufReader::new(connection);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
         connection.read_line(&mut head).unwrap();
     }
-    let status = with(&head);
-    let end = "Content-Length: 0\r\nConnection: close\r\n\r\n";
-    let answer = format!("HTTP/1.1 {status}\r\n{end}");
+    let lower_case = head.to_lowercase();
+    let mut lines = lower_case.lines();
+    let length = lines.find_map(|line| line.strip_prefix("content-length: "));
+    let length: u64 = length.map_or(0, |length| length.parse().unwrap());
+    let mut content = connection.by_ref().take(length);
+    std::io::copy(&mut content, &mut std::io::sink()).unwrap();
+    let given = with(&head);
+    let (start, content) = given.split_once("\r\n\r\n").unwrap_or((&given, ""));
+    let end = format!("Content-Length: {}\r\nConnection: close", content.len());
+    let answer = format!("HTTP/1.1 {start}\r\n{end}\r\n\r\n{content}");
     connection.get_mut().write_all(answer.as_bytes()).unwrap();
     head
+}
+
+/// Answers the requests to a registry, one after the other.
+fn serve(registry: TcpListener, with: impl Fn(&str) -> String + Send + 'static) {
+    std::thread::spawn(move || {
+        for connection in registry.incoming() {
+            answer(connection.unwrap(), &with);
+        }
+    });
 }
 
 /// Goal: a registry that names another address for uploads does not learn there what the account
@@ -159,21 +181,17 @@ fn account_is_sent_to_the_registry_alone() {
     let location = format!("http://{}/upload", storage.local_addr().unwrap());
     let registry = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = registry.local_addr().unwrap();
-    std::thread::spawn(move || {
-        for connection in registry.incoming() {
-            answer(connection.unwrap(), |head| {
-                let is_known = head.to_lowercase().contains("authorization: basic");
-                match head.split(' ').next().unwrap() {
-                    "HEAD" => "404 Not Found".to_owned(),
-                    "POST" if is_known => format!("202 Accepted\r\nLocation: {location}"),
-                    _ => "401 Unauthorized\r\nWWW-Authenticate: Basic realm=\"tests\"".to_owned(),
-                }
-            });
+    serve(registry, move |head| {
+        let is_known = head.to_lowercase().contains("authorization: basic");
+        match head.split(' ').next().unwrap() {
+            "HEAD" => "404 Not Found".to_owned(),
+            "POST" if is_known => format!("202 Accepted\r\nLocation: {location}"),
+            _ => BASIC_CHALLENGE.to_owned(),
         }
     });
     let upload = std::thread::spawn(move || {
         let connection = storage.accept().unwrap().0;
-        answer(connection, |_| "403 Forbidden".to_owned())
+        answer(connection, |_| BASIC_CHALLENGE.to_owned())
     });
     let reference = format!("oci://{address}/diego/modules:1.0");
     let line = format!("push modules {reference} --insecure-http");
@@ -181,6 +199,62 @@ fn account_is_sent_to_the_registry_alone() {
     let head = upload.join().unwrap().to_lowercase();
     assert!(head.starts_with("put /upload?digest=sha256"), "{head}");
     assert!(!head.contains("authorization"), "{head}");
+}
+
+/// Goal: a registry that is read without an account gets it where it requires one.
+#[test]
+fn account_is_sent_to_a_registry_that_requires_it_for_writes_alone() {
+    let site = Site::new();
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let reference = format!("oci://{}/diego/modules:1.0", registry.local_addr().unwrap());
+    serve(registry, |head| {
+        let is_known = head.to_lowercase().contains("authorization: basic");
+        let answer = match head.split(' ').next().unwrap() {
+            "GET" => "200 OK",
+            "HEAD" => "404 Not Found",
+            _ if !is_known => BASIC_CHALLENGE,
+            "POST" => UPLOAD_BEGUN,
+            _ => "201 Created",
+        };
+        answer.to_owned()
+    });
+    site.succeed(&format!("push modules {reference} --insecure-http"));
+}
+
+/// Goal: a push outlasts its token. Method: each token serves four requests, so that requests of
+/// every kind are refused.
+#[test]
+fn expired_token_is_replaced_during_a_push() {
+    let site = Site::new();
+    let registry = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = registry.local_addr().unwrap();
+    let issued = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&issued);
+    let used = AtomicUsize::new(0);
+    let realm = format!("realm=\"http://{address}/token\",service=\"tests\"");
+    let challenge = format!("401 Unauthorized\r\nWWW-Authenticate: Bearer {realm}");
+    serve(registry, move |head| {
+        let head = head.to_lowercase();
+        if head.starts_with("get /token?") {
+            assert!(head.contains("authorization: basic"), "{head}");
+            let number = issued.fetch_add(1, Ordering::SeqCst) + 1;
+            used.store(0, Ordering::SeqCst);
+            return format!("200 OK\r\n\r\n{{\"token\":\"token-{number}\"}}");
+        }
+        let token = format!("bearer token-{}\r\n", issued.load(Ordering::SeqCst));
+        if !head.contains(&token) || used.fetch_add(1, Ordering::SeqCst) >= 4 {
+            return challenge.clone();
+        }
+        let answer = match head.split(' ').next().unwrap() {
+            "head" => "404 Not Found",
+            "post" => UPLOAD_BEGUN,
+            _ => "201 Created",
+        };
+        answer.to_owned()
+    });
+    let reference = format!("oci://{address}/diego/modules:1.0");
+    site.succeed(&format!("push modules {reference} --insecure-http"));
+    assert!(counted.load(Ordering::SeqCst) > 3);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The requests to a registry. Reads each answer up to a limit: a registry is another machine, which
 //! may send without end. Owns the login, which is that of Docker's registries: the registry names a
-//! service that gives out a token.
+//! service that gives out a token, or requires the account itself, at the first request or at any.
 
 use http_auth::ChallengeParser;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
@@ -18,12 +18,15 @@ const TOKEN_BYTES: u64 = 1 << 20;
 /// The bytes that are read of an answer with an error.
 const ERROR_BYTES: u64 = 64 << 10;
 
-/// A registry that has let this machine in.
+/// A registry, with the authorisation that it has required last.
 #[derive(Debug)]
 pub(super) struct RegistryClient<'a> {
     http: Client,
     reference: &'a ArtifactReference,
     scheme: &'static str,
+    scope: Scope,
+    account: RegistryAuth,
+    /// The authorisation of requests: none, the account or a token.
     auth: RegistryAuth,
 }
 
@@ -32,6 +35,17 @@ pub(super) struct RegistryClient<'a> {
 pub(super) enum Scope {
     Pull,
     PushAndPull,
+}
+
+/// The authorisation that a registry requires.
+enum Challenge {
+    /// A token of the service at `realm`, which knows the registry as `service`.
+    Token {
+        realm: String,
+        service: Option<String>,
+    },
+    /// The account itself.
+    Account,
 }
 
 /// An answer of the service that gives out tokens.
@@ -73,41 +87,31 @@ impl<'a> RegistryClient<'a> {
             http,
             reference,
             scheme,
-            auth: connection.auth.clone(),
+            scope,
+            account: connection.auth.clone(),
+            auth: RegistryAuth::Anonymous,
         };
-        if !matches!(connection.auth, RegistryAuth::Bearer(_)) {
-            client.auth = client.exchanged(scope).await?;
+        let answer = client.sent(client.http.get(client.url(""))).await?;
+        let challenge = Challenge::of(&answer);
+        if let Some(challenge) = challenge {
+            client.auth = client.exchanged(challenge).await?;
         }
         Ok(client)
     }
 
-    /// The token of the service that the registry names, or the account itself.
-    async fn exchanged(&self, scope: Scope) -> Result<RegistryAuth, RegistryError> {
-        let registry = self.reference.0.resolve_registry();
-        let answer = self
-            .sent(self.http.get(format!("{}://{registry}/v2/", self.scheme)))
-            .await?;
-        let challenges = answer
-            .headers()
-            .get_all(WWW_AUTHENTICATE)
-            .iter()
-            .filter_map(|header| header.to_str().ok());
-        let Some((realm, service)) = challenges.filter_map(bearer).next() else {
-            let is_challenged = answer.headers().contains_key(WWW_AUTHENTICATE);
-            return Ok(if is_challenged {
-                self.auth.clone()
-            } else {
-                RegistryAuth::Anonymous
-            });
+    /// The authorisation that a challenge requires.
+    async fn exchanged(&self, challenge: Challenge) -> Result<RegistryAuth, RegistryError> {
+        let Challenge::Token { realm, service } = challenge else {
+            return Ok(self.account.clone());
         };
-        let actions = match scope {
+        let actions = match self.scope {
             Scope::Pull => "pull",
             Scope::PushAndPull => "pull,push",
         };
         let scope = format!("repository:{}:{actions}", self.reference.0.repository());
         let mut query = vec![("scope", scope)];
         query.extend(service.map(|service| ("service", service)));
-        let request = authenticated(self.http.get(realm).query(&query), &self.auth);
+        let request = authenticated(self.http.get(realm).query(&query), &self.account);
         let answer = self.sent(request).await?;
         if !answer.status().is_success() {
             // The service may answer a wrong password with any status.
@@ -128,7 +132,7 @@ impl<'a> RegistryClient<'a> {
     /// # Errors
     /// The registry does not have it, denies access, fails, or sends more.
     pub(super) async fn manifest(
-        &self,
+        &mut self,
         media_type: &str,
         limit: u64,
     ) -> Result<Vec<u8>, RegistryError> {
@@ -145,7 +149,7 @@ impl<'a> RegistryClient<'a> {
     /// As an inner error, that it has more bytes or the transfer broke off; otherwise, that the
     /// registry does not have it, denies access or fails.
     pub(super) async fn blob(
-        &self,
+        &mut self,
         digest: &str,
         limit: u64,
     ) -> Result<Result<Vec<u8>, AnswerError>, RegistryError> {
@@ -158,7 +162,7 @@ impl<'a> RegistryClient<'a> {
     /// # Errors
     /// The registry denies access or fails.
     pub(super) async fn push_blob(
-        &self,
+        &mut self,
         digest: &str,
         content: Vec<u8>,
     ) -> Result<(), RegistryError> {
@@ -175,21 +179,20 @@ impl<'a> RegistryClient<'a> {
             .and_then(|location| begun.url().join(location.to_str().ok()?).ok())
             .ok_or_else(|| self.failed("it names no place for an upload"))?;
         location.query_pairs_mut().append_pair("digest", digest);
-        // The account is for the registry alone. Other storage has its authorisation in its URL, and
-        // a redirect may have led to it.
-        let registry = self.reference.0.resolve_registry();
-        let registry = Url::parse(&format!("{}://{registry}", self.scheme));
-        let is_own = registry.is_ok_and(|registry| registry.origin() == location.origin());
-        let auth = if is_own {
-            &self.auth
-        } else {
-            &RegistryAuth::Anonymous
-        };
+        let is_own = self.is_own(&location);
         // One request for each file: every registry supports it, and no file is large.
-        let request = authenticated(self.http.put(location), auth)
+        let request = self
+            .http
+            .put(location)
             .header(CONTENT_TYPE, "application/octet-stream")
             .body(content);
-        self.succeeded(request).await.map(drop)
+        if is_own {
+            return self.succeeded(request).await.map(drop);
+        }
+        // The account is for the registry alone. Other storage has its authorisation in its URL,
+        // and a redirect may have led to it.
+        let answer = self.sent(request).await?;
+        self.success(answer).await.map(drop)
     }
 
     /// Uploads the manifest that the reference is to name. Its contents are there already.
@@ -197,7 +200,7 @@ impl<'a> RegistryClient<'a> {
     /// # Errors
     /// The registry denies access or fails.
     pub(super) async fn push_manifest(
-        &self,
+        &mut self,
         media_type: &str,
         manifest: Vec<u8>,
     ) -> Result<(), RegistryError> {
@@ -214,11 +217,21 @@ impl<'a> RegistryClient<'a> {
         reference.digest().or(reference.tag()).unwrap_or_default()
     }
 
-    fn request(&self, method: Method, kind: &str, name: &str) -> RequestBuilder {
+    fn url(&self, path: &str) -> String {
         let registry = self.reference.0.resolve_registry();
+        format!("{}://{registry}/v2/{path}", self.scheme)
+    }
+
+    /// Whether an address is one of the registry itself.
+    fn is_own(&self, url: &Url) -> bool {
+        Url::parse(&self.url("")).is_ok_and(|registry| registry.origin() == url.origin())
+    }
+
+    /// A request without an authorisation.
+    fn request(&self, method: Method, kind: &str, name: &str) -> RequestBuilder {
         let repository = self.reference.0.repository();
-        let url = format!("{}://{registry}/v2/{repository}/{kind}/{name}", self.scheme);
-        authenticated(self.http.request(method, url), &self.auth)
+        let url = self.url(&format!("{repository}/{kind}/{name}"));
+        self.http.request(method, url)
     }
 
     async fn sent(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
@@ -228,8 +241,29 @@ impl<'a> RegistryClient<'a> {
             .map_err(|error| unreachable(self.reference, &error))
     }
 
-    async fn succeeded(&self, request: RequestBuilder) -> Result<Response, RegistryError> {
-        let answer = self.sent(request).await?;
+    /// The successful answer of the registry to a request, which is sent with the authorisation. If
+    /// the registry requires another one, such as the account for writes alone, or a token in the
+    /// place of one that has expired, the request is sent once more with that.
+    async fn succeeded(&mut self, request: RequestBuilder) -> Result<Response, RegistryError> {
+        let repeated = request.try_clone();
+        let mut answer = self.sent(authenticated(request, &self.auth)).await?;
+        // Not where a redirect has led to: that server has no claim to the account.
+        let is_refused = answer.status() == StatusCode::UNAUTHORIZED && self.is_own(answer.url());
+        let challenge = Challenge::of(&answer).filter(|_| is_refused);
+        if let Some(challenge) = challenge
+            && let Some(repeated) = repeated
+        {
+            let auth = self.exchanged(challenge).await?;
+            if auth != self.auth {
+                self.auth = auth;
+                answer = self.sent(authenticated(repeated, &self.auth)).await?;
+            }
+        }
+        self.success(answer).await
+    }
+
+    /// The answer, if it is a success.
+    async fn success(&self, answer: Response) -> Result<Response, RegistryError> {
         let status = answer.status();
         if status.is_success() {
             return Ok(answer);
@@ -280,8 +314,20 @@ impl<'a> RegistryClient<'a> {
     }
 }
 
-/// The address of the service that gives out tokens, and the name of this registry there.
-fn bearer(header: &str) -> Option<(String, Option<String>)> {
+impl Challenge {
+    /// The challenge of an answer; a token is preferred.
+    fn of(answer: &Response) -> Option<Self> {
+        let headers = answer.headers().get_all(WWW_AUTHENTICATE);
+        let mut texts = headers.iter().filter_map(|header| header.to_str().ok());
+        let is_challenged = answer.headers().contains_key(WWW_AUTHENTICATE);
+        texts
+            .find_map(token_challenge)
+            .or(is_challenged.then_some(Self::Account))
+    }
+}
+
+/// The challenge of a header, if it requires a token.
+fn token_challenge(header: &str) -> Option<Challenge> {
     let mut challenges = ChallengeParser::new(header).filter_map(Result::ok);
     let challenge = challenges.find(|challenge| challenge.scheme.eq_ignore_ascii_case("bearer"))?;
     let param = |name: &str| {
@@ -291,7 +337,10 @@ fn bearer(header: &str) -> Option<(String, Option<String>)> {
             .find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value.to_unescaped())
     };
-    Some((param("realm")?, param("service")))
+    Some(Challenge::Token {
+        realm: param("realm")?,
+        service: param("service"),
+    })
 }
 
 fn authenticated(request: RequestBuilder, auth: &RegistryAuth) -> RequestBuilder {
