@@ -85,7 +85,10 @@ async fn endless_answers_of_a_registry_are_read_up_to_a_limit() {
         ),
         (Endless::Token, "sends a token of more than 1048576 bytes"),
         (Endless::Error, "the registry failed at"),
-        (Endless::ErrorOfTokens, "denies access to diego/modules"),
+        (
+            Endless::ErrorOfTokens,
+            "its token service answers 500 Internal Server Error",
+        ),
     ];
     let folder = tempfile::tempdir().unwrap();
     for (endless, words) in cases {

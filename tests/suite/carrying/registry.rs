@@ -110,7 +110,11 @@ fn account_is_read_from_the_environment() {
     let registry = Registry::start();
     let (reference, _) = pushed(&site, &registry);
     let pull = || site.command(&format!("pull {reference} {OPTIONS}"));
-    let words = ["denies access to diego/modules", "BBS_REGISTRY_USERNAME"];
+    let words = [
+        "denies access to diego/modules",
+        "BBS_REGISTRY_USERNAME",
+        "401 Unauthorized",
+    ];
     let mut anonymous = pull();
     anonymous
         .env_remove("BBS_REGISTRY_USERNAME")

@@ -113,9 +113,16 @@ impl<'a> RegistryClient<'a> {
         query.extend(service.map(|service| ("service", service)));
         let request = authenticated(self.http.get(realm).query(&query), &self.account);
         let answer = self.sent(request).await?;
-        if !answer.status().is_success() {
-            // The service may answer a wrong password with any status.
-            return Err(self.denied(error_text(answer).await));
+        let status = answer.status();
+        if !status.is_success() {
+            let text = error_text(answer).await;
+            // The service may answer a wrong password with any other status.
+            let is_failure = status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error();
+            return Err(if is_failure {
+                self.failed(&format!("its token service answers {text}"))
+            } else {
+                self.denied(&text)
+            });
         }
         let bytes = self.whole(answer, "a token", TOKEN_BYTES).await?;
         let answer: TokenAnswer = serde_json::from_slice(&bytes)
@@ -269,12 +276,13 @@ impl<'a> RegistryClient<'a> {
             return Ok(answer);
         }
         let text = error_text(answer).await;
-        let reference = self.reference.clone();
-        let reason = ModuleText::reason(&format!("{status}: {text}"));
         Err(match status {
-            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.denied(text),
-            StatusCode::NOT_FOUND => RegistryError::NotFound { reference, reason },
-            _ => RegistryError::Failed { reference, reason },
+            StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => self.denied(&text),
+            StatusCode::NOT_FOUND => RegistryError::NotFound {
+                reference: self.reference.clone(),
+                reason: ModuleText::reason(&text),
+            },
+            _ => self.failed(&text),
         })
     }
 
@@ -285,14 +293,14 @@ impl<'a> RegistryClient<'a> {
         }
     }
 
-    fn denied(&self, reason: String) -> RegistryError {
+    fn denied(&self, reason: &str) -> RegistryError {
         let reference = &self.reference.0;
         let registry = reference.registry().to_owned();
         let repository = reference.repository().to_owned();
         RegistryError::Denied {
             registry,
             repository,
-            reason: ModuleText::reason(&reason),
+            reason: ModuleText::reason(reason),
         }
     }
 
@@ -365,12 +373,14 @@ async fn read(mut answer: Response, limit: u64) -> Result<Vec<u8>, AnswerError> 
     Ok(content)
 }
 
-/// The text of an answer with an error, as far as it is short.
+/// The status of an answer with an error, and its text if that is short. An answer to HEAD has no
+/// text.
 async fn error_text(answer: Response) -> String {
-    read(answer, ERROR_BYTES)
-        .await
-        .map(|text| String::from_utf8_lossy(&text).into_owned())
-        .unwrap_or_default()
+    let status = answer.status();
+    match read(answer, ERROR_BYTES).await {
+        Ok(text) if !text.is_empty() => format!("{status}: {}", String::from_utf8_lossy(&text)),
+        Ok(_) | Err(_) => status.to_string(),
+    }
 }
 
 fn unreachable(reference: &ArtifactReference, error: &reqwest::Error) -> RegistryError {
