@@ -82,6 +82,13 @@ pub enum RegistryError {
         reason: ModuleText,
     },
     #[error(
+        "the registry {registry} did not complete a request in time; try again, or check the network to it: {reason}"
+    )]
+    TooSlow {
+        registry: String,
+        reason: ModuleText,
+    },
+    #[error(
         "the registry {registry} denies access to {repository}; set BBS_REGISTRY_USERNAME and BBS_REGISTRY_PASSWORD to an \
          account that has it: {reason}"
     )]

@@ -2,6 +2,8 @@
 //! may send without end. Owns the login, which is that of Docker's registries: the registry names a
 //! service that gives out a token, or requires the account itself, at the first request or at any.
 
+use std::time::Duration;
+
 use http_auth::ChallengeParser;
 use reqwest::header::{ACCEPT, CONTENT_LENGTH, CONTENT_TYPE, LOCATION, WWW_AUTHENTICATE};
 use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
@@ -17,11 +19,15 @@ use crate::text::ModuleText;
 const TOKEN_BYTES: u64 = 1 << 20;
 /// The bytes that are read of an answer with an error.
 const ERROR_BYTES: u64 = 64 << 10;
+/// The bytes of an upload that take a second at most.
+const UPLOAD_BYTES_PER_SECOND: u64 = 8 << 10;
 
 /// A registry, with the authorisation that it has required last.
 #[derive(Debug)]
 pub(super) struct RegistryClient<'a> {
     http: Client,
+    /// For requests with a file, which have a timeout of their own.
+    uploads: Client,
     reference: &'a ArtifactReference,
     scheme: &'static str,
     scope: Scope,
@@ -72,19 +78,21 @@ impl<'a> RegistryClient<'a> {
         connection: &RegistryConnection,
         scope: Scope,
     ) -> Result<Self, RegistryError> {
-        let http = Client::builder()
-            .connect_timeout(CONNECT_TIMEOUT)
-            .read_timeout(READ_TIMEOUT)
-            .user_agent(connection.user_agent)
-            .build();
+        let builder = || {
+            Client::builder()
+                .connect_timeout(CONNECT_TIMEOUT)
+                .user_agent(connection.user_agent)
+        };
+        let failed = |error: reqwest::Error| unanswered(reference, &error);
+        let http = builder().read_timeout(READ_TIMEOUT).build();
         let scheme = if connection.insecure_http {
             "http"
         } else {
             "https"
         };
-        let http = http.map_err(|error| unreachable(reference, &error))?;
         let mut client = Self {
-            http,
+            http: http.map_err(failed)?,
+            uploads: builder().build().map_err(failed)?,
             reference,
             scheme,
             scope,
@@ -92,7 +100,8 @@ impl<'a> RegistryClient<'a> {
             auth: RegistryAuth::Anonymous,
         };
         let answer = client.sent(client.http.get(client.url(""))).await?;
-        let challenge = Challenge::of(&answer);
+        // A server that a redirect has led to has no claim to the account.
+        let challenge = Challenge::of(&answer).filter(|_| client.is_own(answer.url()));
         if let Some(challenge) = challenge {
             client.auth = client.exchanged(challenge).await?;
         }
@@ -189,8 +198,9 @@ impl<'a> RegistryClient<'a> {
         let is_own = self.is_own(&location);
         // One request for each file: every registry supports it, and no file is large.
         let request = self
-            .http
+            .uploads
             .put(location)
+            .timeout(upload_timeout(content.len()))
             .header(CONTENT_TYPE, "application/octet-stream")
             .body(content);
         if is_own {
@@ -245,7 +255,7 @@ impl<'a> RegistryClient<'a> {
         request
             .send()
             .await
-            .map_err(|error| unreachable(self.reference, &error))
+            .map_err(|error| unanswered(self.reference, &error))
     }
 
     /// The successful answer of the registry to a request, which is sent with the authorisation. If
@@ -317,7 +327,7 @@ impl<'a> RegistryClient<'a> {
                 what,
                 limit,
             },
-            AnswerError::Interrupted(error) => unreachable(self.reference, &error),
+            AnswerError::Interrupted(error) => unanswered(self.reference, &error),
         })
     }
 }
@@ -383,9 +393,30 @@ async fn error_text(answer: Response) -> String {
     }
 }
 
-fn unreachable(reference: &ArtifactReference, error: &reqwest::Error) -> RegistryError {
-    RegistryError::Unreachable {
-        registry: reference.0.registry().to_owned(),
-        reason: ModuleText::of_error(error),
+/// The longest time of a request with a file. Not a read timeout: that begins with the request, and
+/// bytes that are sent do not extend it.
+fn upload_timeout(bytes: usize) -> Duration {
+    READ_TIMEOUT + Duration::from_secs(bytes as u64 / UPLOAD_BYTES_PER_SECOND)
+}
+
+fn unanswered(reference: &ArtifactReference, error: &reqwest::Error) -> RegistryError {
+    let registry = reference.0.registry().to_owned();
+    let reason = ModuleText::of_error(error);
+    if error.is_timeout() && !error.is_connect() {
+        RegistryError::TooSlow { registry, reason }
+    } else {
+        RegistryError::Unreachable { registry, reason }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn upload_may_take_longer_than_a_read_by_its_length() {
+        assert_eq!(upload_timeout(0), READ_TIMEOUT);
+        let largest = upload_timeout(4 << 20);
+        assert_eq!(largest, READ_TIMEOUT + Duration::from_secs(512));
     }
 }
