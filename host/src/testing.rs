@@ -97,7 +97,8 @@ pub mod migrate {
 /// Catalog, sandbox and building of modules.
 pub mod modules {
     pub use bbs_modules::{
-        MigrationModule, Module, TranslatorModule, build, catalog, releases, sandbox, translate,
+        Inspection, MigrationModule, Module, TranslatorModule, build, catalog, releases, sandbox,
+        translate,
     };
 }
 

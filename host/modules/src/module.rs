@@ -8,6 +8,7 @@ use bbs_files::digest::digest_of;
 use bbs_lens::layout::manifest::Manifest;
 use bbs_lens::transform::Transform;
 use serde::Serialize;
+use wasmtime::component::Component;
 
 use super::call::CallError;
 use super::contract::{self, Contract, ContractError};
@@ -99,10 +100,21 @@ impl ModuleSource {
     }
 
     pub(super) fn load(&self, sandbox: &Arc<Sandbox>) -> Result<Module, ModuleError> {
+        self.load_compiled(&self.compile(sandbox)?, sandbox)
+    }
+
+    fn compile(&self, sandbox: &Sandbox) -> Result<Component, ComponentError> {
+        sandbox.compile(&self.path, &self.bytes, &self.digest)
+    }
+
+    fn load_compiled(
+        &self,
+        component: &Component,
+        sandbox: &Arc<Sandbox>,
+    ) -> Result<Module, ModuleError> {
         let file = &self.file;
         let digest = self.digest.as_str();
-        let component = sandbox.compile(&self.path, &self.bytes, digest)?;
-        let contract = contract::recognise(sandbox.engine(), &component).map_err(|source| {
+        let contract = contract::recognise(sandbox.engine(), component).map_err(|source| {
             ModuleError::Contract {
                 file: file.to_string(),
                 digest: digest.to_owned(),
@@ -154,8 +166,8 @@ impl Inspection {
     /// As [`Module::open`].
     pub fn of(path: &Path, sandbox: &Arc<Sandbox>) -> Result<Self, ModuleError> {
         let source = ModuleSource::read(path, sandbox)?;
-        let component = sandbox.compile(path, &source.bytes, &source.digest)?;
-        let manifest = match source.load(sandbox)? {
+        let component = source.compile(sandbox)?;
+        let manifest = match source.load_compiled(&component, sandbox)? {
             Module::Migration(module) => AnyManifest::Migration(module.manifest().clone()),
             Module::Translator(module) => AnyManifest::Translator(module.manifest().clone()),
         };

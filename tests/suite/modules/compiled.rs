@@ -1,10 +1,14 @@
 //! Compiled modules: compiled ahead of a start, cached, and shared by the hosts of one user.
 
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::sync::Arc;
 
+use bbs::testing::modules::Inspection;
+use bbs::testing::modules::sandbox::{Limits, Sandbox};
 use bbs_files::digest::digest_of;
 
 use super::*;
+use crate::harness::bbs;
 use crate::harness::host::Host;
 use crate::harness::modules::{ADD_ON_VERSION, cache, migration_add_on};
 
@@ -21,6 +25,13 @@ fn compile_folder(bench: &Workbench, arguments: &[&str]) -> (usize, usize) {
         numbers.next().expect("a number"),
         numbers.next().expect("a second number"),
     )
+}
+
+#[test]
+fn inspected_module_is_compiled_once() {
+    let sandbox = Arc::new(Sandbox::compiled_at(bbs(), Limits::default(), None).unwrap());
+    Inspection::of(&guest("well-behaved"), &sandbox).unwrap();
+    assert_eq!(sandbox.compiled(), 1);
 }
 
 /// The modules that [`fill`] leaves out where a test is about compiling them: all of them take long.
