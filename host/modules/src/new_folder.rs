@@ -15,7 +15,8 @@ pub enum NewFolderError {
     )]
     NotEmpty { folder: PathBuf },
     #[error(
-        "the folder {} cannot be written; check that the folder above it exists, its permissions, and its space",
+        "the folder {} cannot be written; check that the folder above it exists, its permissions, and its space; \
+         the root of a volume cannot be replaced, so name a folder in it",
         .folder.display()
     )]
     Write { folder: PathBuf, source: io::Error },
