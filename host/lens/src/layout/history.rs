@@ -57,7 +57,7 @@ pub enum Problem {
     DuplicateColumn { table: String, column: String },
     #[error(
         "{name:?} cannot be a name: names are lower-case letters, digits and single underscores, \
-         begin with a letter, have at most 63 characters, and leave the host's own tables alone"
+         begin with a letter, have at most 63 characters, those of tables 51, and leave the host's own tables alone"
     )]
     Name { name: String },
     #[error("table {table:?} has no columns")]

@@ -21,6 +21,8 @@ const OUR_PREFIX: &str = "bbs_";
 /// host's records.
 const OF_THE_CATALOG: [&str; 3] = ["bbs_health_check", "bbs_lrp_definitions", "bbs_lrp_updates"];
 const LONGEST_NAME: usize = 63;
+/// For a table beside it, a migration adds two underscores and a version of ten digits.
+const LONGEST_TABLE_NAME: usize = LONGEST_NAME - 12;
 
 impl Layout {
     pub(super) fn change(&mut self, change: &Change) -> Result<(), Problem> {
@@ -543,7 +545,7 @@ fn absent(table: &Table, column: &str) -> Result<(), Problem> {
 
 fn check_table_name(name: &str) -> Result<(), Problem> {
     let ours = name.starts_with(OUR_PREFIX) && !OF_THE_CATALOG.contains(&name);
-    if ours || FOREIGN_TABLES.contains(&name) {
+    if ours || FOREIGN_TABLES.contains(&name) || name.len() > LONGEST_TABLE_NAME {
         return Err(Problem::Name {
             name: name.to_owned(),
         });
