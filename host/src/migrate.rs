@@ -311,10 +311,14 @@ async fn decided(
 pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
-    let ran = history_pair::ran(context, &mut reader).await?;
-    let known = state::recorded_migrations(&mut reader).await?;
+    let recorded = state::recorded_migrations(&mut reader).await?;
+    let current = state::current_of(&found::read(&mut reader).await?);
+    let ran = history_pair::ran(context, &mut reader).await?.and_unknown(
+        &recorded.up_to(current),
+        &history_pair::catalog_migrations(context),
+    );
     drop(reader);
-    if known != ran {
+    if recorded != ran {
         let mut tx = fence.begin().await?;
         state::record_migrations(&mut tx, &ran).await?;
         tx.commit().await.about(own_tables::APPLIED)?;

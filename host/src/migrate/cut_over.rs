@@ -551,7 +551,10 @@ async fn record(
         let arguments = &job.arguments[&leg.version];
         state::write_history(tx, step, leg.direction, context.now_ns, arguments).await?;
     }
-    state::record_migrations(tx, &history_pair::catalog_migrations(context).up_to(job.to)).await?;
+    let catalog = history_pair::catalog_migrations(context);
+    let recorded = state::recorded_migrations(tx).await?.up_to(job.to);
+    let ran = catalog.up_to(job.to).and_unknown(&recorded, &catalog);
+    state::record_migrations(tx, &ran).await?;
     let phase = if quarantine::has_pending(tx).await? {
         Phase::Settling
     } else {

@@ -28,6 +28,14 @@ impl MigrationSet {
             .collect()
     }
 
+    /// These, and those of `recorded` that a catalog does not have. Another catalog may have them,
+    /// and would take them for inserted without the record.
+    #[must_use]
+    pub fn and_unknown(&self, recorded: &Self, catalog: &Self) -> Self {
+        let unknown = recorded.versions().filter(|version| !catalog.has(*version));
+        self.versions().chain(unknown).collect()
+    }
+
     /// The part up to a version.
     #[must_use]
     pub fn up_to(&self, version: DataVersion) -> Self {

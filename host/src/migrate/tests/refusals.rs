@@ -1,5 +1,6 @@
 //! Refusals of a migration: each by name, and with nothing changed.
 
+use bbs_database::sql;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Written};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
@@ -190,6 +191,28 @@ async fn migrations_that_another_bbs_ran_since_are_not_taken_for_inserted() {
         .await;
     assert_eq!(world.up(3).await.unwrap(), Decision::Serve);
     world.up(5).await.unwrap();
+}
+
+/// Another host has a catalog with that migration, which another BBS has run without a history.
+#[tokio::test]
+async fn record_of_a_migration_that_the_catalog_lacks_is_kept() {
+    let mut world = TestEngine::with_rows(2).await;
+    world.up(5).await.unwrap();
+    world
+        .execute("DELETE FROM bbs_history WHERE version = 2")
+        .await;
+    world.context.migrations.remove(1);
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    settle(&world.context, &fence).await.unwrap();
+    world.down(4).await.unwrap();
+    let recorded = "SELECT version FROM bbs_applied_version ORDER BY version";
+    let mut reader = world.context.database.read().await.unwrap();
+    let recorded = reader.fetch(sql(recorded)).await.unwrap();
+    let recorded: Vec<_> = recorded
+        .iter()
+        .map(|row| row.integer_or_zero(0).unwrap())
+        .collect();
+    assert_eq!(recorded, [1, 2, 3, 4]);
 }
 
 #[tokio::test]
