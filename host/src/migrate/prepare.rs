@@ -3,7 +3,8 @@
 
 use std::sync::Arc;
 
-use bbs_database::{StatementResult, Transaction, schema};
+use bbs_database::schema::{self, PhysicalTable};
+use bbs_database::{StatementResult, Transaction};
 use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
@@ -15,8 +16,9 @@ use super::{
 };
 use crate::lock::fence::Fence;
 
-/// Records the target. An earlier copy is resumed only if it is of the same modules, and no other
-/// host has held the lock since, which might have written to the originals. Diego's BBS might have,
+/// Records the target. An earlier copy is resumed only if it is of the same modules, its tables have
+/// the columns of the plan, to which the owner may have added some, and no other host has held the
+/// lock since, which might have written to the originals. Diego's BBS might have,
 /// too, which leaves no trace. Verification finds it; where clients write meanwhile, only if each
 /// copy is compared with its original.
 pub(super) async fn begin(
@@ -35,6 +37,7 @@ pub(super) async fn begin(
             && (found.token == token
                 || found.token + 1 == token && (!work.is_online || work.compares_all_copies()))
     });
+    let is_resumed = is_resumed && have_planned_columns(&mut tx, &work).await?;
     // A migration whose version is durable stays finished, whatever it has not removed yet.
     if let Some(found) = found.filter(|found| !is_resumed && !found.phase.has_arrived()) {
         state::write_phase(&mut tx, found, Phase::Begun).await?;
@@ -74,6 +77,26 @@ pub(super) async fn begin(
         .about("the row `version` of configurations")?;
     fault::point(fault::AFTER_BEGIN);
     Ok(Arc::new(job))
+}
+
+/// Whether the copies that an earlier start has begun have the columns that they have in this plan.
+async fn have_planned_columns(tx: &mut Transaction, work: &Work) -> Result<bool, MigrateError> {
+    for plan in work.copied_plans() {
+        let planned = PhysicalTable {
+            indexes: Vec::new(),
+            ..schema::expected(work.dialect, &plan.table)
+        };
+        let has_them = schema::read_back(tx, &plan.staged(work.to))
+            .await?
+            .is_some_and(|found| {
+                found.columns.len() == planned.columns.len()
+                    && schema::differences(&found, &planned).is_empty()
+            });
+        if !has_them {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any

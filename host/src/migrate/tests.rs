@@ -363,6 +363,7 @@ async fn copy_is_resumed_only_by_the_next_holder_with_the_same_modules_and_versi
         ("one in between", false),
         ("other module", false),
         ("other end", false),
+        ("another column", false),
     ] {
         let small = Tuning {
             batch_units: 1,
@@ -390,6 +391,10 @@ async fn copy_is_resumed_only_by_the_next_holder_with_the_same_modules_and_versi
                 world.context.migrations[1] = Arc::new(other);
             }
             "other end" => wanted = 5,
+            "another column" => {
+                let added = "ALTER TABLE desired_lrps ADD COLUMN of_owner TEXT";
+                world.execute(added).await;
+            }
             _ => {}
         }
         let outcome = world.up(wanted).await;
