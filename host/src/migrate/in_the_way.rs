@@ -95,6 +95,15 @@ fn alike(
             compare("index", &there.name, &new.name);
         }
     }
+    // One of them is the owner's, of a table that was renamed since.
+    for (at, new) in plan.table.indexes.iter().enumerate() {
+        if plan.table.indexes[..at]
+            .iter()
+            .any(|index| index.name == new.name)
+        {
+            reasons.push(in_the_way(&new.name, format!("an index of table {table}")));
+        }
+    }
     reasons
 }
 
@@ -138,8 +147,9 @@ async fn holder(
         || holder == plan.staged(work.to)
         || work.from == 0 && histories.catalog.table_names().contains(holder.as_str());
     let has_index = |table: &Table| table.indexes.iter().any(|index| index.name == name);
-    // The migration takes it from that table.
-    let is_moved = lens.source.tables.get(&holder).is_some_and(has_index)
+    // The cut-over takes it from that table before it creates others.
+    let is_moved = replaced(lens, &work.plans).contains(&holder)
+        && lens.source.tables.get(&holder).is_some_and(has_index)
         && !lens
             .target
             .tables
