@@ -10,8 +10,9 @@ use bbs_files::digest::digest_of;
 
 use super::ConfigError;
 
-/// BOSH's read-only folder of job configurations, and its writable data folder.
-const JOBS: &str = "/var/vcap/jobs";
+/// BOSH's read-only folder of job configurations, the folder that its links lead to, and the
+/// writable data folder.
+const JOBS: [&str; 2] = ["/var/vcap/jobs", "/var/vcap/data/jobs"];
 const DATA: &str = "/var/vcap/data";
 /// A folder that every user may write to and that outlasts a restart of the machine.
 const SHARED: &str = "/var/tmp";
@@ -73,8 +74,15 @@ fn own_name(file: &Path) -> String {
 /// `/var/vcap/data/NAME/tmp` for `/var/vcap/jobs/NAME/config`. Under `bpm` a job has no other
 /// writable folder by default.
 pub(super) fn bosh(base: &Path) -> Option<PathBuf> {
-    let job = base.strip_prefix(JOBS).ok()?.components().next()?;
-    Some(Path::new(DATA).join(job).join("tmp"))
+    bosh_from(&std::env::current_dir().unwrap_or_default(), base)
+}
+
+/// [`bosh`] for a folder that may be relative to the working directory. That has its links
+/// resolved, so that in the folder of a job it is below `/var/vcap/data/jobs`.
+fn bosh_from(working: &Path, base: &Path) -> Option<PathBuf> {
+    let base = working.join(base);
+    let below = JOBS.iter().find_map(|jobs| base.strip_prefix(jobs).ok())?;
+    Some(Path::new(DATA).join(below.components().next()?).join("tmp"))
 }
 
 /// The name of a folder of compiled modules.
@@ -295,12 +303,30 @@ mod tests {
 
     #[test]
     fn bosh_job_uses_its_writable_data_folder() {
-        let of = |base: &str| bosh(Path::new(base));
-        assert_eq!(
-            of("/var/vcap/jobs/bbs/config"),
-            Some("/var/vcap/data/bbs/tmp".into())
-        );
-        assert_eq!(of("/var/vcap/jobs"), None);
-        assert_eq!(of("/etc/bbs"), None);
+        let of = |working: &str, base: &str| bosh_from(Path::new(working), Path::new(base));
+        for (working, base) in [
+            ("/", "/var/vcap/jobs/bbs/config"),
+            ("/", "var/vcap/jobs/bbs/config"),
+            ("/", "/var/vcap/data/jobs/bbs/ab12/config"),
+            ("/var/vcap/data/jobs/bbs/ab12/config", ""),
+            ("/var/vcap/data/jobs/bbs/ab12/config", "."),
+            ("/var/vcap/data/jobs/bbs/ab12/bin", "../config"),
+            ("/var/vcap/data/jobs", "bbs/config"),
+        ] {
+            assert_eq!(
+                of(working, base),
+                Some("/var/vcap/data/bbs/tmp".into()),
+                "{base:?} in {working}"
+            );
+        }
+        for (working, base) in [
+            ("/", "/var/vcap/jobs"),
+            ("/var/vcap/data/jobs", ""),
+            ("/var/vcap/jobs/bbs/config", "/etc/bbs"),
+            ("/etc/bbs", ""),
+            ("", ""),
+        ] {
+            assert_eq!(of(working, base), None, "{base:?} in {working}");
+        }
     }
 }
