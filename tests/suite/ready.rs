@@ -1,5 +1,7 @@
 //! `bbs ready`, and a host in a system that has no authorities of certificates.
 
+use std::net::TcpListener;
+
 use serde_json::{Value, json};
 
 use crate::harness::database::Kind;
@@ -69,4 +71,22 @@ async fn ready_reports_a_host_that_is_healthy_and_the_reason_if_it_is_not() {
 
     let without = Installation::new(&modules(), Kind::Sqlite).run(&["ready"]);
     assert!(errors(&without).contains("the configuration has no `health_address`"));
+}
+
+/// Goal: `--wait` is a limit also if the port takes connections and does not answer.
+#[test]
+fn wait_ends_though_the_health_port_does_not_answer() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let installation = Installation::new(&modules(), Kind::Sqlite).set("health_address", address);
+    let output = installation.run(&["ready", "--wait", "1"]);
+    assert_eq!(output.status.code(), Some(1), "{}", errors(&output));
+    assert!(
+        errors(&output).contains("the host is not ready: nothing answers at"),
+        "{}",
+        errors(&output)
+    );
+    silent.set_nonblocking(true).unwrap();
+    let requests = std::iter::from_fn(|| silent.accept().ok()).count();
+    assert_eq!(requests, 1, "the first request takes the whole wait");
 }

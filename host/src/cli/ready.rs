@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backon::Retryable;
@@ -18,6 +18,8 @@ use crate::tls;
 
 /// Longest time of one request: the health port answers from memory.
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
+/// Time that a request of a wait has at least, also at the end of the wait.
+const LAST_REQUEST: Duration = Duration::from_secs(1);
 
 /// Report whether the host of this configuration is ready: whether it has reached its database and
 /// tried its keys.
@@ -57,13 +59,14 @@ impl ReadyCommand {
         let address = config.listeners.health.context(
             "the configuration has no `health_address`, at which this host would answer; add one, such as \"127.0.0.1:8890\"",
         )?;
-        let client = tls::client::plain(
-            reqwest::Client::builder()
-                .no_proxy()
-                .timeout(LONGEST_REQUEST),
-        )?;
-        let pauses = pauses::of_readiness(Duration::from_secs(self.wait));
-        let reason = (|| request(&client, address)).retry(pauses).await.err();
+        let client = tls::client::plain(reqwest::Client::builder().no_proxy())?;
+        let longest = Duration::from_secs(self.wait);
+        let began = Instant::now();
+        let reason = (|| request(&client, address, request_time(longest, began.elapsed())))
+            .retry(pauses::of_readiness())
+            .when(|_| began.elapsed() < longest)
+            .await
+            .err();
         let readiness = Readiness {
             ready: reason.is_none(),
             address,
@@ -81,10 +84,26 @@ impl ReadyCommand {
     }
 }
 
+/// Longest time of the next request of a wait: what is left of it. Without a wait there is one
+/// request.
+fn request_time(longest_wait: Duration, waited: Duration) -> Duration {
+    if longest_wait.is_zero() {
+        return LONGEST_REQUEST;
+    }
+    longest_wait
+        .saturating_sub(waited)
+        .clamp(LAST_REQUEST, LONGEST_REQUEST)
+}
+
 /// One request to the health port; the reason if the host is not ready.
-async fn request(client: &reqwest::Client, address: SocketAddr) -> Result<(), String> {
+async fn request(
+    client: &reqwest::Client,
+    address: SocketAddr,
+    longest: Duration,
+) -> Result<(), String> {
     let answer = client
         .get(format!("http://{address}/ready"))
+        .timeout(longest)
         .send()
         .await
         .map_err(|_| format!("nothing answers at {address}; start a host, or look at its log"))?;

@@ -105,13 +105,12 @@ pub fn of_outcome() -> ConstantBuilder {
         .without_max_times()
 }
 
-/// Pauses between the requests to the health port of a host that is not ready, for at most this
-/// time.
-pub fn of_readiness(longest: Duration) -> ConstantBuilder {
-    let requests = longest.as_millis() / READINESS.as_millis();
+/// Pauses between the requests to the health port of a host that is not ready; the caller ends them
+/// by the time, since a request may last as well.
+pub fn of_readiness() -> ConstantBuilder {
     ConstantBuilder::new()
         .with_delay(READINESS)
-        .with_max_times(usize::try_from(requests).unwrap_or(usize::MAX))
+        .without_max_times()
 }
 
 /// Pauses between this number of further attempts to connect to Locket.
