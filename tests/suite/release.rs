@@ -228,6 +228,15 @@ fn example_of_the_configuration_can_be_used() {
     }
 }
 
+/// Goal: a host of the package serves again after what made it fail has passed, however late.
+#[test]
+fn service_starts_a_host_that_failed_again_without_end() {
+    let service = read(&folder().join("bbs.service"));
+    let (unit, rest) = service.split_once("\n[Service]\n").unwrap();
+    assert!(unit.contains("\nStartLimitIntervalSec=0\n"), "{unit}");
+    assert!(rest.contains("\nRestart=on-failure\n"), "{rest}");
+}
+
 /// Goal: commands reach a host of the package that has Diego's configuration, whose default data
 /// folder is below `/var/tmp`.
 #[test]
