@@ -91,22 +91,24 @@ async fn about<A>(
     task_guid: &str,
     call: impl Future<Output = Result<A, CallError>>,
 ) -> anyhow::Result<A> {
-    call.await.map_err(|error| {
-        let guid = task_guid.escape_debug();
-        match error.kind() {
-            Some(Type::ResourceNotFound) => {
-                anyhow!("there is no task {guid}; `bbs task list` lists those that there are")
-            }
-            Some(Type::ResourceExists) => {
-                anyhow!("there is a task {guid} already; give the new one another guid")
-            }
-            Some(Type::InvalidStateTransition) => anyhow!(
-                "the state of the task {guid} does not allow this: {error}; a task is deleted once it is completed, which \
-                 `bbs task cancel` makes it"
-            ),
-            _ => explained(error),
+    call.await.map_err(|error| refused(task_guid, error))
+}
+
+fn refused(task_guid: &str, error: CallError) -> anyhow::Error {
+    let guid = task_guid.escape_debug();
+    match error.kind() {
+        Some(Type::ResourceNotFound) => {
+            anyhow!("there is no task {guid}; `bbs task list` lists those that there are")
         }
-    })
+        Some(Type::ResourceExists) => {
+            anyhow!("there is a task {guid} already; give the new one another guid")
+        }
+        Some(Type::InvalidStateTransition) => anyhow!(
+            "the state of the task {guid} does not allow this: {error}; `bbs task cancel` completes a task that is pending or \
+             running, and `bbs task delete` deletes a completed one"
+        ),
+        _ => explained(error),
+    }
 }
 
 async fn list(listed: ListedTasks, bbs: CalledBbs) -> anyhow::Result<()> {
@@ -207,7 +209,12 @@ async fn delete(ended: EndedTask, bbs: CalledBbs) -> anyhow::Result<()> {
     let request = models::TaskGuidRequest {
         task_guid: guid.clone().into(),
     };
-    about(&guid, bbs.client.resolving_task(&request)).await?;
+    // An earlier deletion may have ended between the steps; the second refuses every other state.
+    if let Err(error) = bbs.client.resolving_task(&request).await
+        && error.kind() != Some(Type::InvalidStateTransition)
+    {
+        return Err(refused(&guid, error));
+    }
     about(&guid, bbs.client.delete_task(&request)).await?;
     print(bbs.form, &guid, "is deleted")
 }

@@ -1,8 +1,9 @@
 //! `bbs task`, `bbs cells` and `bbs domains` against a host.
 
+use bbs_client::models;
 use serde_json::json;
 
-use super::{command, errors, json, succeed};
+use super::{client, command, errors, json, succeed};
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::modules;
@@ -65,6 +66,33 @@ fn task_is_created_cancelled_and_deleted() {
     assert_eq!(
         errors(&missing),
         "bbs: there is no task hello; `bbs task list` lists those that there are\n"
+    );
+}
+
+/// Goal: a deletion that ended between its two steps can be repeated.
+#[tokio::test(flavor = "multi_thread")]
+async fn task_that_is_resolving_already_is_deleted() {
+    let installation = Installation::new(&modules(), Kind::Sqlite);
+    let host = installation.serve();
+    let url = host.url("");
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("task.yaml");
+    std::fs::write(&file, TASK).unwrap();
+    succeed(&url, &["task", "desire", file.to_str().unwrap()]);
+    succeed(&url, &["task", "cancel", "hello"]);
+    let request = models::TaskGuidRequest {
+        task_guid: b"hello".to_vec(),
+    };
+    client(&host).resolving_task(&request).await.unwrap();
+    let task = json(&url, &["task", "show", "hello"]);
+    assert_eq!(task["state"], "Resolving");
+    assert_eq!(
+        succeed(&url, &["task", "delete", "hello", "--yes"]),
+        "the task hello is deleted\n"
+    );
+    assert_eq!(
+        succeed(&url, &["task", "list"]),
+        "There are no such tasks.\n"
     );
 }
 
