@@ -76,15 +76,15 @@ pub fn read(path: &Path, limit: u64) -> io::Result<Vec<u8>> {
 /// # Errors
 /// As [`read`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_text(path: &Path) -> io::Result<String> {
-    read_open_text(open(path)?)
+    read_open_text(open(path)?, TEXT_BYTES)
 }
 
 /// Reads the rest of an open file or stream as UTF-8.
 ///
 /// # Errors
 /// As [`read_open`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
-pub fn read_open_text(file: impl Read) -> io::Result<String> {
-    let bytes = read_open(file, TEXT_BYTES)?;
+pub fn read_open_text(file: impl Read, limit: u64) -> io::Result<String> {
+    let bytes = read_open(file, limit)?;
     String::from_utf8(bytes)
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
 }

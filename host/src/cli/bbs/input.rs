@@ -10,6 +10,13 @@ use serde_json::Value;
 
 /// The path that stands for standard input.
 const STANDARD_INPUT: &str = "-";
+/// Largest size of a message. A record has at most 5 MiB as it is stored, and JSON may write a byte
+/// of it as six.
+const MESSAGE_BYTES: u64 = 32 << 20;
+/// Most nodes of YAML, and collections inside each other. An LRP with actions as deep as a BBS of
+/// this project accepts has 124, and `serde_json` reads 127.
+const YAML_NODES: usize = 2_000_000;
+const YAML_DEPTH: usize = 128;
 
 /// The file of a message.
 #[derive(Debug, Args)]
@@ -46,9 +53,9 @@ impl MessageFile {
         let path = self.path();
         let name = path.display();
         let text = if self.is_stdin() {
-            bbs_files::read_open_text(io::stdin().lock())
+            bbs_files::read_open_text(io::stdin().lock(), MESSAGE_BYTES)
         } else {
-            bbs_files::read_text(&path)
+            bbs_files::open(&path).and_then(|file| bbs_files::read_open_text(file, MESSAGE_BYTES))
         };
         let text = text.with_context(|| format!("cannot read {name}"))?;
         let is_json = path
@@ -60,8 +67,20 @@ impl MessageFile {
         if is_json {
             serde_json::from_str(&text).with_context(|| invalid("JSON"))
         } else {
-            serde_saphyr::from_str(&text).with_context(|| invalid("YAML"))
+            serde_saphyr::from_str_with_options(&text, yaml_options())
+                .with_context(|| invalid("YAML"))
         }
+    }
+}
+
+fn yaml_options() -> serde_saphyr::Options {
+    serde_saphyr::options! {
+        budget: serde_saphyr::budget! {
+            max_depth: YAML_DEPTH,
+            max_nodes: YAML_NODES,
+            // Each node has at most a beginning and an end.
+            max_events: 2 * YAML_NODES,
+        },
     }
 }
 
@@ -86,6 +105,40 @@ mod tests {
         assert_eq!((lrp.instances, &lrp.ports[..]), (3, &[8080][..]));
         assert_eq!(read("hello.json", json).unwrap(), lrp);
         assert_eq!(read("hello.yml", json).unwrap(), lrp);
+    }
+
+    #[test]
+    fn record_as_large_as_the_api_accepts_can_be_read() {
+        let annotation = "\u{1}".repeat(5 << 20);
+        let json = serde_json::json!({ "process_guid": "hello", "annotation": annotation });
+        let lrp = read("a.json", &json.to_string()).unwrap();
+        assert_eq!(lrp.annotation.len(), annotation.len());
+
+        let ports = 300_000;
+        let yaml = format!("process_guid: hello\nports: [{}]\n", "1,".repeat(ports));
+        assert_eq!(read("a.yaml", &yaml).unwrap().ports.len(), ports);
+
+        let larger = " ".repeat(usize::try_from(MESSAGE_BYTES).unwrap() + 1);
+        let error = read("a.json", &larger).unwrap_err();
+        assert!(
+            format!("{error:#}").contains("it is larger than 33554432 bytes"),
+            "{error:#}"
+        );
+    }
+
+    #[test]
+    fn actions_as_deep_as_the_api_accepts_can_be_read() {
+        let innermost =
+            r#"{"run":{"path":"/bin/true","user":"me","env":[{"name":"A","value":"1"}]}}"#;
+        let before = r#"{"serial":{"actions":["#.repeat(39);
+        let action = format!("{before}{innermost}{}", "]}}".repeat(39));
+        let text = format!(r#"{{"process_guid":"hello","sidecars":[{{"action":{action}}}]}}"#);
+        // The stack of a main thread, on which commands read files.
+        let reading = std::thread::Builder::new().stack_size(8 << 20);
+        let read_both = move || ["a.json", "a.yaml"].map(|name| read(name, &text).unwrap());
+        let [json, yaml] = reading.spawn(read_both).unwrap().join().unwrap();
+        assert_eq!(json, yaml);
+        assert!(json.sidecars[0].action.is_some());
     }
 
     #[test]
