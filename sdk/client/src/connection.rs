@@ -305,6 +305,7 @@ fn root(url: &str) -> Result<Url, ConnectError> {
     if !["http", "https"].contains(&root.scheme())
         || root.host_str().is_none()
         || root.query().is_some()
+        || root.fragment().is_some()
     {
         return Err(invalid());
     }

@@ -438,6 +438,8 @@ fn address_and_certificates_are_checked_before_the_first_call() {
         "ftp://bbs.example.com",
         "http://",
         "127.0.0.1:8889",
+        "http://127.0.0.1:8889/?a=b",
+        "http://127.0.0.1:8889/#a",
     ] {
         let error = Client::new(url, Options::default()).unwrap_err();
         assert!(
