@@ -1,6 +1,15 @@
-//! The output of commands that have ended.
+//! The output of commands: that of ended ones, and a place that takes none.
 
+use std::fs::File;
 use std::process::Output;
+
+/// A standard output for commands that refuses every byte, as a full disk does.
+pub fn full_disk() -> File {
+    File::options()
+        .write(true)
+        .open("/dev/full")
+        .expect("Linux has the device")
+}
 
 /// The standard error of a command.
 pub fn errors(output: &Output) -> String {

@@ -11,7 +11,7 @@ use crate::harness::fixture::{DIEGOS_NEWEST, OLDEST, VERSION};
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::modules;
-use crate::harness::output::text;
+use crate::harness::output::{full_disk, succeeded, text};
 use crate::harness::{pause, until};
 
 /// An installation at the oldest version, whose next start copies rows.
@@ -362,6 +362,30 @@ async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
         "{drained}"
     );
     assert_eq!(absent.data_version(), VERSION);
+}
+
+/// Goal: the drain script of a job does its work and reports its success while the log disk is
+/// full.
+#[tokio::test]
+async fn drain_does_its_work_and_succeeds_with_a_full_disk_at_standard_output() {
+    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
+        .await
+        .set("rollback_on_drain_to_version", VERSION);
+    let drain = |arguments: &[&str]| {
+        let mut command = installation.command(arguments);
+        let drained = command.stdout(full_disk()).output();
+        succeeded(drained.expect("the executable starts"));
+        assert_eq!(installation.data_version(), VERSION, "{arguments:?}");
+    };
+    for arguments in [&["drain"][..], &["drain", "--json"]] {
+        let mut host = installation.serve();
+        drain(arguments);
+        assert!(host.wait().success(), "{arguments:?}");
+        // Without a host, and with nothing to do.
+        installation.succeed(&["migrate", "up"]);
+        drain(arguments);
+        drain(arguments);
+    }
 }
 
 on_each_database!(drain_fails_while_the_host_of_its_configuration_holds_the_lock);

@@ -56,7 +56,7 @@ impl DrainCommand {
             ),
         }
         if !json {
-            output::line("The host has ended.")?;
+            output::announce("The host has ended.");
         }
         Ok(())
     }
@@ -65,10 +65,10 @@ impl DrainCommand {
 /// Reports that no host answers, and takes the database back if the configuration says so.
 async fn without_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()> {
     if !json {
-        output::line(format_args!(
+        output::announce(format_args!(
             "No host answers at the admin socket {}.",
             examined.config.admin_socket.display()
-        ))?;
+        ));
     }
     // The fault may be of a key on which the socket or the way back depends.
     let config = examined.without_faults()?;
@@ -76,7 +76,7 @@ async fn without_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()
         return migrate_down_without_host(config, to, json).await;
     }
     if json {
-        output::json_line(&serde_json::json!({ "outcome": null }))?;
+        output::announce(serde_json::json!({ "outcome": null }));
     }
     Ok(())
 }

@@ -434,16 +434,18 @@ pub(super) async fn migrate_down_without_host(
     let prepared = open_existing(config).await?;
     let before = migrate::found(&prepared.database).await?;
     if is_at_or_below(&before, to) {
-        return not_migrated(
+        not_migrated(
             json,
             format_args!("The database is not above {to}: there is nothing to take back."),
         );
+        return Ok(());
     }
     if prepared.is_import_due().await? {
-        return not_migrated(
+        not_migrated(
             json,
             format_args!("The import from etcd has not ended: there is nothing to take back."),
         );
+        return Ok(());
     }
     let intent = Intent::Down { to };
     let locked = match lock_for(&prepared, intent).await {
@@ -467,34 +469,34 @@ pub(super) async fn migrate_down_without_host(
                 "the host of this configuration holds the lock and does not answer at its admin socket; stop it, then drain again"
             );
             let holder = holder.map_or_else(String::new, |holder| format!(": {holder}"));
-            return not_migrated(
+            not_migrated(
                 json,
                 format_args!(
                     "Another host holds the lock of this database{holder}; its drain has to take the database back to {to}."
                 ),
             );
+            return Ok(());
         }
         locked => locked.map_err(nothing_done)?,
     };
     let work = bring_part(&prepared, &fence, intent, None);
     let (progressed, waiting) = until_interrupted(&prepared, lock, work).await?;
     if json {
-        output::json_line(&serde_json::json!({ "outcome": progressed, "quarantined": waiting }))?;
+        output::announce(serde_json::json!({ "outcome": progressed, "quarantined": waiting }));
     } else {
-        output::text(render::progressed(&progressed, &before, waiting))?;
+        output::announce(render::progressed(&progressed, &before, waiting).trim_end());
     }
     Ok(())
 }
 
 /// The result of [`migrate_down_without_host`] where nothing was done.
-fn not_migrated(json: bool, reason: std::fmt::Arguments<'_>) -> anyhow::Result<()> {
+fn not_migrated(json: bool, reason: std::fmt::Arguments<'_>) {
     if json {
         output::note(reason);
-        output::json_line(&serde_json::json!({ "outcome": null }))?;
+        output::announce(serde_json::json!({ "outcome": null }));
     } else {
-        output::line(reason)?;
+        output::announce(reason);
     }
-    Ok(())
 }
 
 /// Whether a database has nothing that a migration down to a version would change.

@@ -67,7 +67,7 @@ pub(super) fn line(line: impl Display) -> anyhow::Result<OutputReader> {
     text(format_args!("{line}\n"))
 }
 
-/// Prints a line about a host, which goes on whether the line can be printed or not.
+/// Prints a line about work that is done, or goes on, whether the line can be printed or not.
 pub(super) fn announce(line: impl Display) {
     let _ = self::line(line);
 }

@@ -39,10 +39,10 @@ pub async fn shown<T>(progress: &Progress, work: impl Future<Output = T>) -> T {
     }
 }
 
-/// Behaviour of [`follow`] once the reader of its output has gone.
+/// Behaviour of [`follow`] once nothing can be printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum WithoutReader {
-    /// It ends: it has no other purpose than its output.
+    /// It ends, with an error unless the reader has gone: it has no other purpose than its output.
     End,
     /// It follows the host without printing.
     Continue,
@@ -59,11 +59,11 @@ pub(super) async fn follow(
     let mut screen = Screen::new();
     loop {
         let reader = if as_json {
-            output::json_line(&last)?
+            output::json_line(&last)
         } else {
-            screen.show(&last.progress)
+            Ok(screen.show(&last.progress))
         };
-        if reader == OutputReader::Gone && without_reader == WithoutReader::End {
+        if without_reader == WithoutReader::End && reader? == OutputReader::Gone {
             return Ok(None);
         }
         match host.next().await {

@@ -1,6 +1,5 @@
 //! Commands whose output is not read to its end, as by `head`, and a full disk.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, pipe};
 use std::process::{Command, Output, Stdio};
 
@@ -8,7 +7,7 @@ use crate::harness::database::Kind;
 use crate::harness::fixture::OLDEST;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
-use crate::harness::output::errors;
+use crate::harness::output::{errors, full_disk};
 use crate::harness::{command, workspace};
 
 /// Runs a command whose standard output is a pipe without a reader.
@@ -77,13 +76,9 @@ async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_at_standard_output_is_an_error_that_says_so() {
     let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
-    let full = File::options()
-        .write(true)
-        .open("/dev/full")
-        .expect("Linux has the device");
     let output = installation
         .command(&["migrate", "status"])
-        .stdout(full)
+        .stdout(full_disk())
         .output()
         .expect("the executable starts");
     let errors = errors(&output);
