@@ -21,8 +21,11 @@ use crate::tls::reloading::Reloading;
 use crate::tls::{TlsError, client};
 use messages::{Counter, Envelope, Gauge, GaugeValue, Log, LogType, envelope};
 
-/// Envelopes in the queue, whatever their size. A report of a large Diego has a few hundred.
-const QUEUE: usize = 4096;
+/// Envelopes in the queue. The reports of a period come at once, with three points for each cell
+/// that has had tasks: 10,000 cells are counted at most.
+const QUEUE: usize = 32 * 1024;
+/// Envelopes in the queue above which no lines are added: those may have 16 KiB each.
+const QUEUE_WITH_LINES: usize = 4096;
 /// The server name in the certificates of all agents.
 const AGENT: &str = "metron";
 /// The source type of app log lines.
@@ -89,14 +92,14 @@ impl Loggregator {
     pub fn send(&self, points: Vec<Point>) {
         let Some(agent) = &self.0 else { return };
         for point in points {
-            agent.put(agent.of_point(point));
+            agent.put(agent.of_point(point), QUEUE);
         }
     }
 
     /// Queues an error line for the log of an app; never waits. The caller bounds its length.
     pub fn app_error(&self, app_guid: &str, line: &str) {
         let Some(agent) = &self.0 else { return };
-        agent.put(agent.of_line(app_guid, line));
+        agent.put(agent.of_line(app_guid, line), QUEUE_WITH_LINES);
     }
 }
 
@@ -158,8 +161,10 @@ impl Agent {
         HashMap::from([("origin".to_owned(), self.origin.clone())])
     }
 
-    fn put(&self, envelope: Envelope) {
-        if self.queue.try_send(envelope).is_err() {
+    /// Queues an envelope unless `most` wait.
+    fn put(&self, envelope: Envelope, most: usize) {
+        let has_room = QUEUE - self.queue.capacity() < most;
+        if !has_room || self.queue.try_send(envelope).is_err() {
             let left_out = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
             if is_sampled(left_out) {
                 tracing::warn!(
@@ -192,4 +197,29 @@ fn connect_later(
         .tls_config(config)
         .map_err(LoggregatorError::Tls)?
         .connect_lazy())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_take_only_a_part_of_the_queue() {
+        let (queue, mut waiting) = mpsc::channel(QUEUE);
+        let client = Loggregator(Some(Arc::new(Agent {
+            queue,
+            origin: String::new(),
+            source_id: String::new(),
+            instance_id: String::new(),
+            left_out: AtomicU64::new(0),
+        })));
+        (0..QUEUE).for_each(|_| client.app_error("an-app", "a line"));
+        client.send(vec![Point {
+            name: "a metric".to_owned(),
+            quantity: Quantity::Added(1),
+            cell_id: None,
+        }]);
+        let queued = std::iter::from_fn(|| waiting.try_recv().ok()).count();
+        assert_eq!(queued, QUEUE_WITH_LINES + 1);
+    }
 }

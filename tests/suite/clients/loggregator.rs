@@ -103,6 +103,21 @@ async fn batch_is_sent_when_full_or_after_the_flush_interval() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn report_with_three_points_for_each_of_2000_cells_is_sent_whole() {
+    let installed = Installed::new();
+    let agent = Loggregator::start(&installed.authority, AgentBehaviour::Takes);
+    let client = installed.client(&agent, 100, Duration::from_millis(1));
+    client.send(points("cells", 3 * 2000));
+    // Comes after the report, whether that was queued whole or not.
+    until(|| {
+        client.send(points("after", 1));
+        !agent.envelopes_of("after").is_empty()
+    })
+    .await;
+    assert_eq!(agent.envelopes_of("cells").len(), 3 * 2000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn metrics_above_the_queue_are_dropped_without_blocking() {
     let installed = Installed::new();
     let agent = Loggregator::start(&installed.authority, AgentBehaviour::Stuck);
