@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
+use axum::http::Uri;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use bbs_work::log_sampling::LineLimit;
@@ -25,6 +26,9 @@ use crate::logs::writer::LineWriter;
 /// Diego's name of the access log, whatever the host itself is called.
 const SOURCE: &str = "bbs-access";
 const REPORTS_PER_MINUTE: u32 = 1;
+/// Longest path and query in a line, in bytes: those of Diego's clients are far shorter, and lines
+/// that wait for a slow disk are bounded by their number.
+const LONGEST_TARGET: usize = 2 << 10;
 
 /// The access log cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -128,6 +132,16 @@ async fn log_request(
     guarded(next.run(request).await, logged)
 }
 
+/// The target of a request, up to about [`LONGEST_TARGET`] bytes.
+fn target(uri: &Uri) -> String {
+    let mut target = uri.to_string();
+    if target.len() > LONGEST_TARGET {
+        target.truncate(target.floor_char_boundary(LONGEST_TARGET));
+        target.push('…');
+    }
+    target
+}
+
 /// A request in flight. Dropping it logs the end of the request.
 struct LoggedRequest {
     requests: Arc<RequestLog>,
@@ -141,7 +155,7 @@ impl LoggedRequest {
         let mut data = Map::new();
         data.insert("session".to_owned(), session.to_string().into());
         data.insert("method".to_owned(), request.method().as_str().into());
-        data.insert("request".to_owned(), request.uri().to_string().into());
+        data.insert("request".to_owned(), target(request.uri()).into());
         if let Some(peer) = request.extensions().get::<Peer>() {
             data.insert("remote_addr".to_owned(), peer.address.to_string().into());
             data.extend(peer.certificate.as_ref().clone());

@@ -208,6 +208,33 @@ async fn access_log_names_the_client_of_each_request() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn access_log_cuts_long_paths() {
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    let exact = format!("/{}", "a".repeat(2047));
+    for path in [exact.clone(), format!("{exact}b")] {
+        let request = deployment
+            .client()
+            .post(format!("https://{}{path}", host.address));
+        assert_eq!(request.send().await.unwrap().status(), 404);
+    }
+    let status = tokio::task::spawn_blocking(move || host.terminate())
+        .await
+        .unwrap();
+    assert!(status.success());
+    let text = std::fs::read_to_string(deployment.path("access.log")).unwrap();
+    let mut logged: Vec<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap())
+        .map(|line| line["data"]["request"].as_str().unwrap().to_owned())
+        .collect();
+    // The end of a request may be logged after the begin of the next one.
+    logged.sort();
+    let cut = format!("{exact}…");
+    assert_eq!(logged, [exact.clone(), exact, cut.clone(), cut]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn requests_that_a_full_disk_keeps_out_of_the_access_log_are_counted_in_the_log() {
     let deployment = Deployment::new(Kind::Sqlite).set("access_log_path", "/dev/full");
     let mut host = deployment.serve().await;
