@@ -2,7 +2,7 @@
 //! or a reader that has stopped never blocks the API. Owns the queue, which is bounded: lines that
 //! find it full, and those that the output refuses, are dropped and counted.
 
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
@@ -103,15 +103,24 @@ impl LineWriter {
 /// dropped and counted.
 fn write(items: &Receiver<Item>, mut to: impl Write, lost: &LostLines) {
     let mut buffer = Vec::new();
+    // Whether the output has taken a part of a line, and not its end.
+    let mut is_inside_line = false;
     let mut put = |buffer: &mut Vec<u8>| {
         if buffer.is_empty() {
             return;
         }
-        let is_refused = to.write_all(buffer).and_then(|()| to.flush()).is_err();
-        if is_refused {
-            let lines = buffer.iter().filter(|byte| **byte == b'\n').count();
-            lost.count.fetch_add(lines as u64, Ordering::Relaxed);
+        let ends_line = is_inside_line;
+        if ends_line {
+            buffer.insert(0, b'\n');
         }
+        let taken = write_until_refused(&mut to, buffer);
+        if let Some(last) = buffer[..taken].last() {
+            is_inside_line = *last != b'\n';
+        }
+        let is_refused = taken < buffer.len() || to.flush().is_err();
+        let refused = &buffer[taken.max(usize::from(ends_line))..];
+        let lines = refused.iter().filter(|byte| **byte == b'\n').count();
+        lost.count.fetch_add(lines as u64, Ordering::Relaxed);
         lost.is_refusing.store(is_refused, Ordering::Relaxed);
         buffer.clear();
     };
@@ -137,6 +146,20 @@ fn write(items: &Receiver<Item>, mut to: impl Write, lost: &LostLines) {
             put(&mut buffer);
         }
     }
+}
+
+/// Writes until the output refuses; returns how many bytes it has taken.
+fn write_until_refused(to: &mut impl Write, bytes: &[u8]) -> usize {
+    let mut taken = 0;
+    while taken < bytes.len() {
+        match to.write(&bytes[taken..]) {
+            Ok(0) => break,
+            Ok(more) => taken += more,
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    taken
 }
 
 #[cfg(test)]
@@ -182,6 +205,44 @@ mod tests {
         assert!(writer.has_left_out() && writer.is_refusing());
         assert_eq!(writer.take_left_out(), 3);
         assert!(!writer.has_left_out());
+    }
+
+    /// A disk that is full, then has room for five bytes, is full again, and then has room.
+    struct FullDisk {
+        written: BlockedOutput,
+        writes: usize,
+    }
+
+    impl Write for FullDisk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.writes += 1;
+            match self.writes {
+                1 | 3 => Err(ErrorKind::StorageFull.into()),
+                2 => self.written.write(&bytes[..5]),
+                _ => self.written.write(bytes),
+            }
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn part_of_a_line_that_the_output_took_is_ended_before_the_next_line() {
+        let written = BlockedOutput::default();
+        let disk = FullDisk {
+            written: written.clone(),
+            writes: 0,
+        };
+        let writer = LineWriter::start("test", disk);
+        for (line, left_out) in [("refused\n", 1), ("cut off\n", 1), ("whole\n", 0)] {
+            writer.line(line.to_owned());
+            writer.flush();
+            assert_eq!(writer.take_left_out(), left_out, "{line}");
+            assert_eq!(writer.is_refusing(), left_out > 0, "{line}");
+        }
+        assert_eq!(&**written.0.lock().unwrap(), b"cut o\nwhole\n");
     }
 
     #[test]
