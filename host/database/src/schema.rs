@@ -19,10 +19,10 @@ use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 use sea_query::{
     Alias, ColumnDef, Expr, Index as IndexQuery, IndexCreateStatement, MysqlQueryBuilder,
     PostgresQueryBuilder, SchemaStatementBuilder, SqliteQueryBuilder, Table as TableQuery,
-    TableAlterStatement,
+    TableAlterStatement, Value,
 };
 
-use super::{Dialect, ServerKind, SqlError, Transaction, sql};
+use super::{Dialect, ServerKind, Sql, SqlError, Transaction, of_few_lengths, sql};
 
 pub use attached::{
     AttachedObject, ColumnOrigin, Relation, Replacement, TableOptions, attached, belongings,
@@ -31,7 +31,7 @@ pub use attached::{
 pub use difference::{differences, serves};
 pub use mysql::{at_once, rename_tables};
 pub use names::{
-    before_filling, holder_of_index_name, index_ahead, is_same_name, name_of_key, set_aside,
+    before_filling, holders_of_index_names, index_ahead, is_same_name, name_of_key, set_aside,
     take_place, waiting,
 };
 
@@ -598,6 +598,15 @@ async fn read_each(
         }
     }
     Ok(all)
+}
+
+/// A query with these values in its one list.
+fn of_list<T: Clone + Into<Value>>(query: &str, placeholder: &str, values: &[T]) -> Sql {
+    let values = of_few_lengths(values.to_vec());
+    let list = format!("({})", vec![placeholder; values.len()].join(", "));
+    values
+        .into_iter()
+        .fold(sql(query.replace("(?)", &list)), Sql::bind)
 }
 
 /// Groups rows of (index, column), which arrive ordered by index, into indexes.

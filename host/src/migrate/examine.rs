@@ -112,6 +112,7 @@ async fn sources(
         if let Some(found) = found.as_ref() {
             let others = under_new_names(work, table, found, &known);
             known.columns.extend(others);
+            reasons.extend(in_the_way::alike(work, name, found));
         }
         note(reasons, same_schema(tx.dialect(), name, found, &known))?;
     }

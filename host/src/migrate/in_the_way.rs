@@ -50,15 +50,26 @@ pub(super) async fn check(
             reasons.push(in_the_way(&aside, "another object".to_owned()));
         }
     }
+    let names: Vec<_> = work
+        .plans
+        .iter()
+        .flat_map(|plan| new_index_names(work, plan))
+        .collect();
+    let holders = schema::holders_of_index_names(tx, &names)
+        .await
+        .about("the indexes of this schema")?;
     for plan in &work.plans {
-        if let Some(table) = plan.replaces(&work.lens)
-            && plan.strategy != Strategy::Untouched
-            && let Some(found) = schema::read_back(tx, table).await?
-        {
-            reasons.extend(alike(tx.dialect(), table, plan, &found));
-        }
         for name in new_index_names(work, plan) {
-            reasons.extend(holder(tx, histories, work, plan, &name, &recorded).await?);
+            if let Some(holder) = holders.get(&name)
+                && !lets_go(histories, work, plan, &name, holder, &recorded)
+            {
+                let object = if *holder == name {
+                    "another object".to_owned()
+                } else {
+                    format!("an index of table {holder}")
+                };
+                reasons.push(in_the_way(&name, object));
+            }
         }
     }
     Ok(())
@@ -73,7 +84,17 @@ fn in_the_way(name: &str, object: String) -> MigrateError {
 
 /// The columns and indexes of a table whose names are equal, for the server, to those of others that
 /// it gets.
-fn alike(
+pub(super) fn alike(work: &Work, table: &str, found: &PhysicalTable) -> Vec<MigrateError> {
+    let is_changed = |plan: &&TablePlan| {
+        plan.strategy != Strategy::Untouched && plan.replaces(&work.lens) == Some(table)
+    };
+    let plans = work.plans.iter().filter(is_changed);
+    plans
+        .flat_map(|plan| alike_in(work.dialect, table, plan, found))
+        .collect()
+}
+
+fn alike_in(
     dialect: Dialect,
     table: &str,
     plan: &TablePlan,
@@ -125,43 +146,29 @@ fn new_index_names(work: &Work, plan: &TablePlan) -> Vec<String> {
     }
 }
 
-/// The reason against a new index whose name something else has, where the names of indexes are
+/// Whether a new index may have the name that something else has, where the names of indexes are
 /// those of the whole schema. An index of the same table is examined with that.
-async fn holder(
-    tx: &mut Transaction,
+fn lets_go(
     histories: &HistoryPair,
     work: &Work,
     plan: &TablePlan,
     name: &str,
+    holder: &str,
     recorded: &[String],
-) -> Result<Option<MigrateError>, MigrateError> {
+) -> bool {
     let lens = &work.lens;
-    let holder = schema::holder_of_index_name(tx, name)
-        .await
-        .about(in_catalog(name))?;
-    let Some(holder) = holder else {
-        return Ok(None);
-    };
-    let is_the_same = holder == plan.table.name || Some(holder.as_str()) == plan.replaces(lens);
-    let is_dropped = recorded.contains(&holder)
+    let is_the_same = holder == plan.table.name || Some(holder) == plan.replaces(lens);
+    let is_dropped = recorded.iter().any(|table| table == holder)
         || holder == plan.staged(work.to)
-        || work.from == 0 && histories.catalog.table_names().contains(holder.as_str());
+        || work.from == 0 && histories.catalog.table_names().contains(holder);
     let has_index = |table: &Table| table.indexes.iter().any(|index| index.name == name);
     // The cut-over takes it from that table before it creates others.
-    let is_moved = replaced(lens, &work.plans).contains(&holder)
-        && lens.source.tables.get(&holder).is_some_and(has_index)
+    let is_moved = replaced(lens, &work.plans).contains(holder)
+        && lens.source.tables.get(holder).is_some_and(has_index)
         && !lens
             .target
             .tables
             .values()
             .any(|table| table.name != plan.table.name && has_index(table));
-    if is_the_same || is_dropped || is_moved {
-        return Ok(None);
-    }
-    let object = if holder == name {
-        "another object".to_owned()
-    } else {
-        format!("an index of table {holder}")
-    };
-    Ok(Some(in_the_way(name, object)))
+    is_the_same || is_dropped || is_moved
 }

@@ -4,17 +4,20 @@
 //! SQLite and PostgreSQL have one namespace for all tables and indexes, which on PostgreSQL
 //! includes the constraint of the primary key; on MySQL index names are local to their table.
 
+use std::collections::BTreeMap;
+
 use bbs_lens::layout::schema::{Index, Sealing, Table};
 
 use super::postgres::identifier;
-use super::{create_index, create_indexes, create_missing_index, drop_index, quoted, rename_table};
-use crate::{Dialect, SqlError, Transaction, sql};
+use super::{
+    create_index, create_indexes, create_missing_index, drop_index, of_list, quoted, rename_table,
+};
+use crate::{Dialect, SqlError, Transaction};
 
-const HOLDER_ON_SQLITE: &str =
-    "SELECT tbl_name FROM sqlite_master WHERE name = ? COLLATE NOCASE AND type <> 'trigger'";
-const HOLDER_ON_POSTGRES: &str = "SELECT coalesce(t.relname, c.relname)::text FROM pg_catalog.pg_class c \
+const HOLDERS_ON_SQLITE: &str = "SELECT lower(name), tbl_name FROM sqlite_master WHERE lower(name) IN (?) AND type <> 'trigger'";
+const HOLDERS_ON_POSTGRES: &str = "SELECT c.relname::text, coalesce(t.relname, c.relname)::text FROM pg_catalog.pg_class c \
      LEFT JOIN pg_catalog.pg_index i ON i.indexrelid = c.oid LEFT JOIN pg_catalog.pg_class t ON t.oid = i.indrelid \
-     WHERE c.relname = ? AND c.relnamespace = \
+     WHERE c.relname IN (?) AND c.relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema())";
 
 /// PostgreSQL silently truncates longer names.
@@ -29,22 +32,25 @@ pub fn is_same_name(dialect: Dialect, one: &str, other: &str) -> bool {
     }
 }
 
-/// The table whose index has a name, or the relation that has it; `None` if an index of any table
-/// can be given that name.
+/// By name of a layout's index, the table whose index has that name, or the relation that has it.
+/// None where an index of any table can be given each name.
 ///
 /// # Errors
 /// If the query fails.
-pub async fn holder_of_index_name(
+pub async fn holders_of_index_names(
     tx: &mut Transaction,
-    name: &str,
-) -> Result<Option<String>, SqlError> {
+    names: &[String],
+) -> Result<BTreeMap<String, String>, SqlError> {
     let select = match tx.dialect() {
-        Dialect::Sqlite => HOLDER_ON_SQLITE,
-        Dialect::Postgres => HOLDER_ON_POSTGRES,
-        Dialect::Mysql => return Ok(None),
+        _ if names.is_empty() => return Ok(BTreeMap::new()),
+        Dialect::Sqlite => HOLDERS_ON_SQLITE,
+        Dialect::Postgres => HOLDERS_ON_POSTGRES,
+        Dialect::Mysql => return Ok(BTreeMap::new()),
     };
-    let row = tx.fetch_optional(sql(select).bind(name)).await?;
-    row.map(|row| row.owned_text(0)).transpose()
+    let rows = tx.fetch(of_list(select, "?", names)).await?;
+    rows.iter()
+        .map(|row| Ok((row.owned_text(0)?, row.owned_text(1)?)))
+        .collect()
 }
 
 /// Creates the indexes of a staged table before the cut-over: on SQLite and PostgreSQL under

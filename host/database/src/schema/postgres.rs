@@ -4,10 +4,9 @@
 use std::collections::BTreeMap;
 
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Table};
-use sea_query::Value;
 
-use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index, quoted, spelled};
-use crate::{Dialect, Sql, SqlError, Transaction, of_few_lengths, sql};
+use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index, of_list, quoted, spelled};
+use crate::{Dialect, SqlError, Transaction};
 
 /// The object ids and names of those of some tables that exist.
 pub(super) const TABLES: &str = "SELECT oid::bigint, relname::text FROM pg_catalog.pg_class WHERE relname IN (?) AND relnamespace = \
@@ -188,15 +187,6 @@ pub(super) async fn read(
         .into_iter()
         .map(|(oid, name)| (name, found.remove(&oid).unwrap_or_default()));
     Ok(tables.collect())
-}
-
-/// A query with these values in its one list.
-fn of_list<T: Clone + Into<Value>>(query: &str, placeholder: &str, values: &[T]) -> Sql {
-    let values = of_few_lengths(values.to_vec());
-    let list = format!("({})", vec![placeholder; values.len()].join(", "));
-    values
-        .into_iter()
-        .fold(sql(query.replace("(?)", &list)), Sql::bind)
 }
 
 /// The catalog quotes identifiers that are not plain names.
