@@ -312,11 +312,7 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
     let recorded = state::recorded_migrations(&mut reader).await?;
-    let current = state::current_of(&found::read(&mut reader).await?);
-    let ran = history_pair::ran(context, &mut reader).await?.and_unknown(
-        &recorded.up_to(current),
-        &history_pair::catalog_migrations(context),
-    );
+    let ran = history_pair::ran_of_any_catalog(context, &mut reader).await?;
     drop(reader);
     if recorded != ran {
         let mut tx = fence.begin().await?;

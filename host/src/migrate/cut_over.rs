@@ -553,8 +553,7 @@ async fn record(
     }
     let catalog = history_pair::catalog_migrations(context);
     let recorded = state::recorded_migrations(tx).await?.up_to(job.to);
-    let ran = catalog.up_to(job.to).and_unknown(&recorded, &catalog);
-    state::record_migrations(tx, &ran).await?;
+    state::record_migrations(tx, &catalog.up_to(job.to).union(&recorded)).await?;
     let phase = if quarantine::has_pending(tx).await? {
         Phase::Settling
     } else {

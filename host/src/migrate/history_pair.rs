@@ -144,6 +144,17 @@ pub(super) async fn ran(
     ))
 }
 
+/// As [`ran`], with the recorded migrations that this catalog lacks. Another one may have them, and
+/// would take them for inserted without the record.
+pub(super) async fn ran_of_any_catalog(
+    context: &Context,
+    tx: &mut Transaction,
+) -> Result<MigrationSet, MigrateError> {
+    let current = state::current_of(&found::read(tx).await?);
+    let recorded = state::recorded_migrations(tx).await?.up_to(current);
+    Ok(ran(context, tx).await?.union(&recorded))
+}
+
 /// The migrations of the catalog that had run on this database before a time, when it was at a
 /// version. Those without an entry of the history had run: another BBS keeps none.
 fn ran_before(

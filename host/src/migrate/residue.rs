@@ -13,8 +13,8 @@ use bbs_units::residue::left_by;
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
-use super::state::{self, exists};
-use super::{Context, MigrateError, found, history_pair, removal};
+use super::state::exists;
+use super::{Context, MigrateError, history_pair, removal};
 use crate::lock::fence::Fence;
 
 /// The residue that a migration gives back: versions and tables. None in a database that is begun
@@ -84,13 +84,7 @@ fn useless(ran: &MigrationSet) -> Cond {
 /// Clients may write the same units meanwhile.
 pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
-    // Also what ran with another catalog.
-    let ran = history_pair::ran(context, &mut reader).await?;
-    let current = state::current_of(&found::read(&mut reader).await?);
-    let recorded = state::recorded_migrations(&mut reader)
-        .await?
-        .up_to(current);
+    let ran = history_pair::ran_of_any_catalog(context, &mut reader).await?;
     drop(reader);
-    let ran = ran.versions().chain(recorded.versions()).collect();
     removal::remove(fence, &bbs_units::residue::table(), useless(&ran)).await
 }

@@ -28,12 +28,10 @@ impl MigrationSet {
             .collect()
     }
 
-    /// These, and those of `recorded` that a catalog does not have. Another catalog may have them,
-    /// and would take them for inserted without the record.
+    /// The migrations of both sets.
     #[must_use]
-    pub fn and_unknown(&self, recorded: &Self, catalog: &Self) -> Self {
-        let unknown = recorded.versions().filter(|version| !catalog.has(*version));
-        self.versions().chain(unknown).collect()
+    pub fn union(&self, other: &Self) -> Self {
+        self.versions().chain(other.versions()).collect()
     }
 
     /// The part up to a version.

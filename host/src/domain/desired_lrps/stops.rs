@@ -33,7 +33,7 @@ struct StopRequest {
 #[derive(Debug, Default)]
 pub(in crate::domain) struct Stops {
     queues: Mutex<StopQueues>,
-    /// Of those to all cells.
+    /// Limit of the requests to all cells.
     limit: RequestLimit,
 }
 
