@@ -22,12 +22,12 @@ struct FileMutations {
     changes: &'static [(&'static str, &'static str)],
 }
 
-const DECIDE: &[&str] = &["--lib", "migrate::decide"];
-const MIGRATE: &[&str] = &["--lib", "migrate::"];
-const CATALOG: &[&str] = &["--test", "suite", "catalog::"];
-const SIGNATURES: &[&str] = &["--lib", "signatures::"];
-const SANDBOX: &[&str] = &["--test", "suite", "sandbox::"];
-const ATTACKS: &[&str] = &["--test", "suite", "attacks::"];
+const DECIDE: &[&str] = &["-p", "bbs", "--lib", "migrate::decide"];
+const MIGRATE: &[&str] = &["-p", "bbs", "--lib", "migrate::"];
+const CATALOG: &[&str] = &["-p", "bbs", "--test", "suite", "catalog::"];
+const SIGNATURES: &[&str] = &["-p", "bbs-modules", "--lib", "signatures::"];
+const SANDBOX: &[&str] = &["-p", "bbs", "--test", "suite", "sandbox::"];
+const ATTACKS: &[&str] = &["-p", "bbs", "--test", "suite", "attacks::"];
 
 const MUTATIONS: &[FileMutations] = &[
     FileMutations {
@@ -378,7 +378,7 @@ fn tests_pass(tree: &Path, tests: &[&str]) -> bool {
     let run = |limit: &str, options: &[&str]| {
         let mut command = Command::new("timeout");
         command
-            .args([limit, &cargo, "test", "--quiet", "--locked", "-p", "bbs"])
+            .args([limit, &cargo, "test", "--quiet", "--locked"])
             .args(options)
             .args(tests);
         command
@@ -395,5 +395,12 @@ fn tests_pass(tree: &Path, tests: &[&str]) -> bool {
         "the mutation does not compile: {}",
         String::from_utf8_lossy(&built.stderr)
     );
-    run("600", &[]).status.success()
+    let tested = run("600", &[]);
+    let passed = tested.status.success();
+    let report = String::from_utf8_lossy(&tested.stdout);
+    let has_tests = report
+        .lines()
+        .any(|line| line.starts_with("running ") && !line.starts_with("running 0 "));
+    assert!(has_tests || !passed, "no test is one of {tests:?}");
+    passed
 }
