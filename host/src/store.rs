@@ -36,7 +36,7 @@ use bbs_encryption::Keyring;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_units::RowsError;
 use bbs_work::causes::with_causes;
-use bbs_work::log_sampling::is_sampled;
+use bbs_work::log_sampling::LineLimit;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
@@ -248,7 +248,11 @@ struct Inner {
     kept_readers: Arc<Semaphore>,
     /// For readers that translated calls keep while a translator computes.
     translated_readers: Arc<Semaphore>,
+    /// Times that a record was left out of a list.
     left_out: AtomicU64,
+    /// Limits of the lines about such records, by the reason.
+    unreadable_lines: LineLimit,
+    too_large_lines: LineLimit,
     unreadable: unreadable::Noted,
 }
 
@@ -363,6 +367,8 @@ impl Store {
             kept_readers,
             translated_readers,
             left_out: AtomicU64::new(0),
+            unreadable_lines: LineLimit::default(),
+            too_large_lines: LineLimit::default(),
             unreadable: unreadable::Noted::default(),
         }))
     }
@@ -491,8 +497,8 @@ impl Store {
     /// Counts and logs a record that is left out of a list because a translator cannot carry it.
     /// Its key is not given if it is the last one.
     pub fn leave_out(&self, key: Option<&[u8]>, reason: &dyn std::error::Error) {
-        let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-        if is_sampled(left_out) {
+        self.0.left_out.fetch_add(1, Ordering::Relaxed);
+        if let Some(left_out) = self.0.too_large_lines.admit() {
             let key = key.map_or("the last one".into(), String::from_utf8_lossy);
             tracing::warn!(
                 %key,
@@ -514,8 +520,8 @@ impl Store {
             match record {
                 Ok(record) => readable.push(record),
                 Err(StoreError::Unreadable { table, key, source }) => {
-                    let left_out = self.0.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-                    if is_sampled(left_out) {
+                    self.0.left_out.fetch_add(1, Ordering::Relaxed);
+                    if let Some(left_out) = self.0.unreadable_lines.admit() {
                         let key = String::from_utf8_lossy(&key);
                         let reason = with_causes(&source);
                         tracing::warn!(

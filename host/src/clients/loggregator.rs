@@ -7,10 +7,9 @@ mod sender;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bbs_work::log_sampling::is_sampled;
+use bbs_work::log_sampling::LineLimit;
 use tokio::sync::mpsc;
 use tonic::transport::{Channel, Endpoint};
 
@@ -44,7 +43,8 @@ struct Agent {
     origin: String,
     source_id: String,
     instance_id: String,
-    left_out: AtomicU64,
+    /// Limit of the lines about envelopes that are dropped.
+    dropped: LineLimit,
 }
 
 /// Why the connection to the agent cannot be set up.
@@ -84,7 +84,7 @@ impl Loggregator {
             origin: config.job_origin.clone(),
             source_id: config.source_id.clone(),
             instance_id: config.instance_id.clone(),
-            left_out: AtomicU64::new(0),
+            dropped: LineLimit::default(),
         }))))
     }
 
@@ -164,14 +164,12 @@ impl Agent {
     /// Queues an envelope unless `most` wait.
     fn put(&self, envelope: Envelope, most: usize) {
         let has_room = QUEUE - self.queue.capacity() < most;
-        if !has_room || self.queue.try_send(envelope).is_err() {
-            let left_out = self.left_out.fetch_add(1, Ordering::Relaxed) + 1;
-            if is_sampled(left_out) {
-                tracing::warn!(
-                    name: "loggregator.left-out",
-                    left_out, "the queue for the metrics agent is full; metrics are dropped"
-                );
-            }
+        let is_queued = has_room && self.queue.try_send(envelope).is_ok();
+        if !is_queued && let Some(left_out) = self.dropped.admit() {
+            tracing::warn!(
+                name: "loggregator.left-out",
+                left_out, "the queue for the metrics agent is full; metrics are dropped"
+            );
         }
     }
 }
@@ -203,16 +201,34 @@ fn connect_later(
 mod tests {
     use super::*;
 
-    #[test]
-    fn lines_take_only_a_part_of_the_queue() {
-        let (queue, mut waiting) = mpsc::channel(QUEUE);
-        let client = Loggregator(Some(Arc::new(Agent {
+    /// A client whose envelopes stay in the queue.
+    fn queueing_client() -> (Loggregator, mpsc::Receiver<Envelope>) {
+        let (queue, waiting) = mpsc::channel(QUEUE);
+        let agent = Agent {
             queue,
             origin: String::new(),
             source_id: String::new(),
             instance_id: String::new(),
-            left_out: AtomicU64::new(0),
-        })));
+            dropped: LineLimit::default(),
+        };
+        (Loggregator(Some(Arc::new(agent))), waiting)
+    }
+
+    /// Goal: a full queue is noticed after months, whatever the number of envelopes dropped before.
+    #[tokio::test(start_paused = true)]
+    async fn full_queue_is_logged_each_minute_after_any_number_of_dropped_envelopes() {
+        let (client, _waiting) = queueing_client();
+        let not_logged = || client.0.as_ref().map(|agent| agent.dropped.left_out());
+        (0..QUEUE_WITH_LINES + 5000).for_each(|_| client.app_error("an-app", "a line"));
+        assert_eq!(not_logged(), Some(4990));
+        tokio::time::advance(Duration::from_secs(60)).await;
+        client.app_error("an-app", "a line");
+        assert_eq!(not_logged(), Some(0));
+    }
+
+    #[test]
+    fn lines_take_only_a_part_of_the_queue() {
+        let (client, mut waiting) = queueing_client();
         (0..QUEUE).for_each(|_| client.app_error("an-app", "a line"));
         client.send(vec![Point {
             name: "a metric".to_owned(),

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use bbs_work::log_sampling::is_sampled;
+use bbs_work::log_sampling::LineLimit;
 
 /// Interval at which connections that wait for too long are closed.
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
@@ -61,8 +61,8 @@ pub(super) struct Connections {
     /// Notified when a connection has ended.
     ended: Notify,
     next: AtomicU64,
-    /// Connections that were closed or refused because there were too many.
-    displaced: AtomicU64,
+    /// Limit of the lines about connections for which others are closed.
+    displaced: LineLimit,
     streams: AtomicUsize,
 }
 
@@ -109,7 +109,7 @@ impl Connections {
             open: Mutex::default(),
             ended: Notify::new(),
             next: AtomicU64::default(),
-            displaced: AtomicU64::default(),
+            displaced: LineLimit::default(),
             streams: AtomicUsize::default(),
         })
     }
@@ -176,9 +176,8 @@ impl Connections {
 
     /// Any client that reaches the port can cause this, so the log is sampled.
     fn log_displaced(&self) {
-        let displaced = self.displaced.fetch_add(1, Ordering::Relaxed) + 1;
-        if is_sampled(displaced) {
-            tracing::warn!(name: "connections.full", port = self.port, connections = self.most, displaced,
+        if let Some(left_out) = self.displaced.admit() {
+            tracing::warn!(name: "connections.full", port = self.port, connections = self.most, left_out,
                 "there are as many connections as this port may have, so those that wait longest for their clients are \
                  closed; if they are Diego's own, raise the limit of open files; the log is sampled");
         }

@@ -5,14 +5,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
-use bbs_work::log_sampling::is_sampled;
+use bbs_work::log_sampling::LineLimit;
 use http_body::{Frame, SizeHint};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -146,10 +145,11 @@ struct Acceptor {
     stages: watch::Receiver<Stage>,
 }
 
+/// Limits of the lines about failures.
 #[derive(Debug, Default)]
 struct Failures {
-    accepts: AtomicU64,
-    handshakes: AtomicU64,
+    accepts: LineLimit,
+    handshakes: LineLimit,
 }
 
 impl Acceptor {
@@ -259,18 +259,16 @@ impl Acceptor {
 
     /// Any client that reaches the port can cause failures, so the log is sampled.
     fn log_rejection(&self, address: SocketAddr, error: &io::Error) {
-        let refused = self.failures.handshakes.fetch_add(1, Ordering::Relaxed) + 1;
-        if is_sampled(refused) {
+        if let Some(left_out) = self.failures.handshakes.admit() {
             let error = handshake_failure(error);
-            tracing::warn!(name: "tls.handshake-failed", %address, error, refused,
+            tracing::warn!(name: "tls.handshake-failed", %address, error, left_out,
                 "a TLS handshake failed, so the client was rejected; the log is sampled");
         }
     }
 
     fn log_accept_failure(&self, error: &io::Error) {
-        let failures = self.failures.accepts.fetch_add(1, Ordering::Relaxed) + 1;
-        if is_sampled(failures) {
-            tracing::error!(name: "connections.not-accepted", %error, failures,
+        if let Some(left_out) = self.failures.accepts.admit() {
+            tracing::error!(name: "connections.not-accepted", %error, left_out,
                 "a connection cannot be accepted; if there are too many open files, raise their limit; the log is sampled");
         }
     }

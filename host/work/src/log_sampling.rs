@@ -2,16 +2,18 @@
 //! metrics and status report. Of similar events, either the first ten are logged, and then one each
 //! time their number has doubled; or a burst, and then a number each minute.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use parking_lot::Mutex;
+use tokio::time::Instant;
 
 /// Enough to show what the events have in common.
-const FIRST: u64 = 10;
+const FIRST: u32 = 10;
 
-/// Whether the event that brings the count to `count` is logged.
+/// Whether the event that brings the count to `count` is logged. For a count that ends with a run
+/// or an outage: the line after those of a count over months would be months away.
 pub fn is_sampled(count: u64) -> bool {
-    count <= FIRST || count.is_power_of_two()
+    count <= u64::from(FIRST) || count.is_power_of_two()
 }
 
 /// Limits the lines about events of one kind to a burst and a rate (a token bucket).
@@ -29,6 +31,13 @@ struct LineLimitState {
     /// The time up to which lines have been allowed.
     until: Instant,
     left_out: u64,
+}
+
+impl Default for LineLimit {
+    /// Allows ten lines at once and one a minute later.
+    fn default() -> Self {
+        Self::new(FIRST, 1)
+    }
 }
 
 impl LineLimit {
@@ -115,5 +124,22 @@ mod tests {
             .map(|_| limit.admit_at(at(100_000)).is_some())
             .collect();
         assert_eq!(admitted, [true, true, true, false, false]);
+    }
+
+    #[test]
+    fn default_limit_admits_a_line_each_minute_whatever_the_number_before() {
+        let limit = LineLimit::default();
+        let begin = Instant::now();
+        let lines_of_hour = |hour: u64| {
+            (hour * 3600..(hour + 1) * 3600)
+                .filter(|second| {
+                    let now = begin + Duration::from_secs(*second);
+                    limit.admit_at(now).is_some()
+                })
+                .count()
+        };
+        let lines: Vec<_> = (0..24).map(lines_of_hour).collect();
+        // The first hour has the burst, too.
+        assert_eq!(lines[1..], [60; 23]);
     }
 }

@@ -10,7 +10,7 @@ use std::collections::hash_map::Entry;
 
 use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::{Text, TraceId};
-use bbs_work::log_sampling::is_sampled;
+use bbs_work::log_sampling::LineLimit;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 
@@ -35,6 +35,8 @@ pub(in crate::domain) struct Stops {
     queues: Mutex<StopQueues>,
     /// Limit of the requests to all cells.
     limit: RequestLimit,
+    /// Limit of the lines about containers that were not stopped.
+    failures: LineLimit,
 }
 
 #[derive(Debug, Default)]
@@ -141,11 +143,10 @@ impl Stops {
     /// one of them.
     fn note_failed(&self, containers: u64, reason: &str, process_guid: &[u8], index: i32) {
         let mut waiting = self.queues.lock();
-        let before = waiting.failed;
         waiting.failed += containers;
         let failed = waiting.failed;
         drop(waiting);
-        if (before + 1..=failed).any(is_sampled) {
+        if self.failures.admit().is_some() {
             let process_guid = String::from_utf8_lossy(process_guid);
             tracing::warn!(
                 %process_guid, index, reason, failed,
