@@ -33,8 +33,9 @@ pub struct Options {
     pub tls: TlsFiles,
     /// The attempts of each call.
     pub retries: Retries,
-    /// The longest time of an attempt, with its answer. Without one, none, as for Diego's client: a
-    /// list may be large.
+    /// The longest time of an attempt, with its answer; of [`Client::send`] and an event stream,
+    /// without the body of the answer. Without one, none, as for Diego's client: a list may be
+    /// large.
     pub timeout: Option<Duration>,
     /// The address to connect to instead of that of the URL's host, whose name the server's
     /// certificate then has to have.
@@ -224,9 +225,20 @@ impl Client {
     /// is not read yet. Does not try again.
     ///
     /// # Errors
-    /// There is no answer, or one with another status than one of success.
+    /// There is no answer in time, or one with another status than one of success.
     pub async fn send(&self, path: &str, body: Vec<u8>) -> Result<Response, CallError> {
-        self.post(path, body, None).await
+        let sending = self.post(path, body, None);
+        let Some(limit) = self.timeout else {
+            return sending.await;
+        };
+        // A limit of the request would include the body of the answer.
+        let sent = tokio::time::timeout(limit, sending).await;
+        sent.unwrap_or_else(|_| {
+            Err(CallError::TimedOut {
+                url: self.join(path),
+                source: None,
+            })
+        })
     }
 
     /// Opens an event stream, with the attempts of a call.
@@ -240,7 +252,7 @@ impl Client {
     }
 
     async fn open_stream(&self, path: &str, body: &[u8]) -> Result<Response, CallError> {
-        let response = self.post(path, body.to_vec(), None).await?;
+        let response = self.send(path, body.to_vec()).await?;
         let media_type = media_type(&response);
         if media_type == EVENT_STREAM {
             return Ok(response);
@@ -330,7 +342,10 @@ fn media_type(response: &Response) -> String {
 
 fn no_answer(url: String, source: reqwest::Error) -> CallError {
     if source.is_timeout() {
-        CallError::TimedOut { url, source }
+        CallError::TimedOut {
+            url,
+            source: Some(source),
+        }
     } else {
         CallError::NoAnswer { url, source }
     }

@@ -59,7 +59,10 @@ pub enum CallError {
     NoAnswer { url: String, source: reqwest::Error },
     /// The answer did not come in time; the call may have been carried out.
     #[error("no answer from {url} in time")]
-    TimedOut { url: String, source: reqwest::Error },
+    TimedOut {
+        url: String,
+        source: Option<reqwest::Error>,
+    },
     /// The BBS does not take the call at the moment: it migrates its database, is no longer the
     /// master, or has too much to do.
     #[error("{url} does not serve at the moment{}", in_parentheses(.reason))]

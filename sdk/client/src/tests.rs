@@ -8,7 +8,9 @@ use std::time::Duration;
 use bbs_proto::prost::Message;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 use crate as bbs_client;
 use crate::models::error::Type;
@@ -428,6 +430,55 @@ async fn answer_of_another_media_type_is_no_event_stream() {
             "{error:?}"
         );
     }
+}
+
+/// A client of a listener, with a time limit and a single attempt.
+fn limited_client(listener: &TcpListener, timeout: Duration) -> Client {
+    let options = Options {
+        retries: Retries::NONE,
+        timeout: Some(timeout),
+        ..Options::default()
+    };
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    Client::new(&url, options).unwrap()
+}
+
+/// Method: a listener whose connections wait, and a clock that runs ahead while nothing else does.
+#[tokio::test(start_paused = true)]
+async fn opening_of_an_event_stream_has_the_time_limit() {
+    const LIMIT: Duration = Duration::from_secs(1);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = limited_client(&listener, LIMIT);
+    let begin = Instant::now();
+    let opened = tokio::time::timeout(LIMIT * 60, client.task_events()).await;
+    let error = opened.expect("it has a limit").unwrap_err();
+    assert!(matches!(error, CallError::TimedOut { .. }), "{error:?}");
+    assert!(begin.elapsed() < LIMIT * 2, "{:?}", begin.elapsed());
+}
+
+/// Method: a server whose stream has its first event after the clock was moved beyond the limit.
+#[tokio::test]
+async fn open_event_stream_has_no_time_limit() {
+    const LIMIT: Duration = Duration::from_secs(60);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let client = limited_client(&listener, LIMIT);
+    let (send_event, is_due) = oneshot::channel::<()>();
+    let serving = tokio::spawn(async move {
+        let (mut connection, _) = listener.accept().await.unwrap();
+        request(&mut connection).await;
+        let head = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n";
+        connection.write_all(head).await.unwrap();
+        is_due.await.unwrap();
+        let event = b"event: task_removed\ndata: CgoKABIBZxoBZDgE\n\n";
+        connection.write_all(event).await.unwrap();
+    });
+    let mut events = client.task_events().await.unwrap();
+    tokio::time::pause();
+    tokio::time::advance(LIMIT * 2).await;
+    send_event.send(()).unwrap();
+    let event = events.next().await.unwrap();
+    assert!(matches!(event, Some(TaskEvent::Removed(_))), "{event:?}");
+    serving.await.unwrap();
 }
 
 #[test]
