@@ -7,6 +7,7 @@ pub mod cells;
 pub mod loggregator;
 mod pool;
 pub mod reps;
+mod resolver;
 
 pub use auctioneer::Auctioneer;
 pub use callbacks::Callbacks;

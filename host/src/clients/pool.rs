@@ -9,6 +9,7 @@ use bytes::Bytes;
 use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Method, Response, Url};
 
+use super::resolver::Resolver;
 use super::{ClientError, ClientsError};
 use crate::config::CertificateFiles;
 use crate::tls::reloading::Reloading;
@@ -25,8 +26,12 @@ const JSON: &str = "application/json";
 const DRAINED: usize = 16 << 10;
 /// Redirects that are followed, as many as Go's client follows.
 const REDIRECTS: usize = 10;
-/// Time limit of a connection to be made, TLS included. That of a dial in Diego.
+/// Time limit of a connection to be made, the wait for its address and TLS included. That of a dial
+/// in Diego.
 const DIAL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Threads in which a pool resolves names, of the 512 for blocking work in the process. Where DNS
+/// answers, each resolves hundreds of names in a second.
+const RESOLVER_THREADS: usize = 32;
 
 /// Clones share their connections.
 #[derive(Debug, Clone)]
@@ -71,12 +76,13 @@ impl Pool {
     ) -> Result<Self, ClientsError> {
         tls::choose_cryptography();
         let paths = files.iter().flat_map(tls::client::paths).collect();
+        let resolver = Resolver::new(RESOLVER_THREADS);
         let client = Reloading::new(paths, move || {
             let client = match &files {
-                Some(files) => builder()
+                Some(files) => builder(&resolver)
                     .tls_backend_preconfigured(tls::client::config(files, sessions)?)
                     .build(),
-                None => tls::client::of_system(builder),
+                None => tls::client::of_system(|| builder(&resolver)),
             };
             client.map_err(PoolError::Client)
         });
@@ -137,8 +143,9 @@ impl Pool {
 }
 
 /// The settings that do not depend on certificates.
-fn builder() -> ClientBuilder {
+fn builder(resolver: &Resolver) -> ClientBuilder {
     Client::builder()
+        .dns_resolver(resolver.clone())
         .http1_only()
         .redirect(Policy::limited(REDIRECTS))
         // Diego's components are reached within their deployment; its clients ignore `HTTPS_PROXY`
@@ -161,9 +168,12 @@ pub(super) async fn drain(mut answer: Response) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+
+    const SHORT: Duration = Duration::from_millis(50);
 
     /// Method: reads the library's description of the client, because the variables of the
     /// environment are those of all tests.
@@ -172,19 +182,19 @@ mod tests {
         let pool = Pool::new("rep_*", None, None, Duration::from_secs(1)).unwrap();
         let client = format!("{:?}", pool.0.client.get());
         assert!(!client.contains("proxies"), "{client}");
-        let builder = format!("{:?}", builder());
+        let builder = format!("{:?}", builder(&Resolver::new(1)));
         assert!(builder.contains("connect_timeout: 5s"), "{builder}");
     }
 
     /// Method: a listener whose connections wait, so that neither TLS nor an answer begins.
     #[tokio::test]
     async fn timeout_of_a_dial_is_not_that_of_a_request() {
-        const SHORT: Duration = Duration::from_millis(50);
         tls::choose_cryptography();
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let address = listener.local_addr().unwrap();
         let failed = async |scheme: &str, limited: fn(ClientBuilder) -> ClientBuilder| {
-            let client = tls::client::of_system(|| limited(builder())).unwrap();
+            let builder = || limited(builder(&Resolver::new(1)));
+            let client = tls::client::of_system(builder).unwrap();
             let sent = client.get(format!("{scheme}://{address}/")).send().await;
             let source = sent.unwrap_err();
             assert!(source.is_timeout(), "{source:?}");
@@ -195,5 +205,25 @@ mod tests {
         assert!(!dial.is_request_timeout(), "{dial:?}");
         let request = failed("http", |builder| builder.timeout(SHORT)).await;
         assert!(request.is_request_timeout(), "{request:?}");
+    }
+
+    /// Method: a resolver without a thread, and a server that answers one request.
+    #[tokio::test]
+    async fn names_wait_for_a_resolution_until_the_dial_timeout_and_addresses_do_not() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        std::thread::spawn(move || {
+            let (mut connection, _) = listener.accept().unwrap();
+            assert_ne!(connection.read(&mut [0; 1024]).unwrap(), 0);
+            let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
+            connection.write_all(answer).unwrap();
+        });
+        tls::choose_cryptography();
+        let builder = builder(&Resolver::new(0)).connect_timeout(SHORT);
+        let client = tls::client::plain(builder).unwrap();
+        let sent = async |host: &str| client.get(format!("http://{host}:{port}/")).send().await;
+        let error = sent("localhost").await.unwrap_err();
+        assert!(error.is_connect() && error.is_timeout(), "{error:?}");
+        assert_eq!(sent("127.0.0.1").await.unwrap().status().as_u16(), 200);
     }
 }
