@@ -61,8 +61,7 @@ pub(super) struct MysqlDriver {
 
 /// The properties of a server that stay while it runs.
 struct Properties {
-    is_mariadb: bool,
-    is_in_cluster: bool,
+    kind: ServerKind,
     /// The most bytes that it accepts at once, with everything that belongs to a statement.
     packet_bytes: usize,
     /// The most statements that all of its clients together may keep prepared.
@@ -89,7 +88,7 @@ impl MysqlConnections {
                 .statement_cache_capacity(properties.cached_statements(limits.max_connections)),
             log_in,
             limits: limits.clone(),
-            is_mariadb: properties.is_mariadb,
+            is_mariadb: properties.kind.is_mariadb,
             statements: properties.statements(limits),
         };
         let pool = SessionPool::open(driver, limits, replacement, outage).await?;
@@ -101,7 +100,7 @@ impl MysqlConnections {
         Ok(Self {
             pool,
             statements,
-            kind: properties.kind(),
+            kind: properties.kind,
         })
     }
 
@@ -170,19 +169,6 @@ impl MysqlDriver {
 }
 
 impl Properties {
-    fn kind(&self) -> ServerKind {
-        let Self {
-            is_mariadb,
-            is_in_cluster,
-            ..
-        } = *self;
-        ServerKind {
-            dialect: Dialect::Mysql,
-            is_mariadb,
-            is_in_cluster,
-        }
-    }
-
     fn cached_statements(&self, connections: u32) -> usize {
         let share = self.prepared_statements / SHARE_OF_PREPARED / u64::from(connections.max(1));
         share.min(MOST_PREPARED) as usize
@@ -193,7 +179,7 @@ impl Properties {
     fn statements(&self, limits: &ConnectionLimits) -> Statements {
         let mut begins = String::new();
         let mut ends = String::new();
-        if !self.is_mariadb {
+        if !self.kind.is_mariadb {
             begins = format!(
                 "SET SESSION wait_timeout = {}; ",
                 idle_in_transaction_s(limits)
@@ -300,9 +286,13 @@ async fn properties(mut connection: MySqlConnection) -> Result<Properties, SqlEr
     let query = "SELECT VERSION(), CAST(@@max_allowed_packet AS CHAR), CAST(@@max_prepared_stmt_count AS CHAR)";
     let row = connection.fetch_one(query).await?;
     let version: String = row.try_get_unchecked(0)?;
-    let properties = Properties {
+    let kind = ServerKind {
+        dialect: Dialect::Mysql,
         is_mariadb: version.contains("MariaDB"),
         is_in_cluster: Variables::read(&mut connection).await?.is_in_cluster(),
+    };
+    let properties = Properties {
+        kind,
         packet_bytes: number(&row, 1)?,
         prepared_statements: number(&row, 2)?,
     };
