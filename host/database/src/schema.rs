@@ -188,10 +188,7 @@ pub fn literal(dialect: Dialect, kind: ColumnType, value: Option<&Literal>) -> E
 fn spelled(dialect: Dialect, literal: &Literal) -> String {
     match (literal, dialect) {
         (Literal::Boolean(value), Dialect::Postgres) => value.to_string().to_uppercase(),
-        // A backslash is an escape character in MySQL's string literals.
-        (Literal::Text(value), Dialect::Mysql) => {
-            canonical(&Literal::Text(value.replace('\\', r"\\")))
-        }
+        (Literal::Text(value), Dialect::Mysql) => mysql::text_literal(value),
         _ => canonical(literal),
     }
 }
