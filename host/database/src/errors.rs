@@ -6,6 +6,8 @@ use std::fmt::Display;
 use std::io::ErrorKind;
 use std::sync::Arc;
 
+use sqlx::mysql::MySqlDatabaseError;
+
 use super::SqlError;
 
 /// The error of a statement, with the name of what the statement reads or writes.
@@ -133,10 +135,11 @@ pub fn is_unique_violation(error: &SqlError) -> bool {
 
 /// The number of an error of MariaDB or MySQL.
 pub(super) fn mysql_number(error: &SqlError) -> Option<u16> {
-    let mysql = error
-        .as_database_error()?
-        .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
-    Some(mysql.number())
+    Some(mysql_error(error)?.number())
+}
+
+fn mysql_error(error: &SqlError) -> Option<&MySqlDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// Access to a database; a privilege on a table, and on a column; a privilege on the server.
@@ -168,16 +171,13 @@ const MYSQL_READ_ONLY: [u16; 3] = [1290, 1792, 1836];
 /// Whether a statement failed because the server accepts no writes: a standby, a replica, or one
 /// that is set to read-only.
 pub fn is_read_only(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    match error.try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>() {
+    match mysql_error(error) {
         // The first of the numbers is also that of other options.
         Some(mysql) => {
             MYSQL_READ_ONLY.contains(&mysql.number())
                 && mysql.message().to_lowercase().contains("read")
         }
-        None => error.code().is_some_and(|code| code == "25006"),
+        None => code(error).is_some_and(|code| code == "25006"),
     }
 }
 
@@ -261,9 +261,7 @@ pub fn refusal(error: &SqlError) -> String {
 /// value is absent where the server does not name it. Only MySQL and MariaDB, whose `utf8` has no
 /// characters of four bytes.
 pub fn refused_characters(error: &SqlError) -> Option<Option<String>> {
-    let mysql = error
-        .as_database_error()?
-        .try_downcast_ref::<sqlx::mysql::MySqlDatabaseError>()?;
+    let mysql = mysql_error(error)?;
     let message = mysql.message();
     // The first of the numbers is also that of other values, such as a text in a column of
     // integers.
