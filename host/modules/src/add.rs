@@ -118,7 +118,8 @@ fn add_to(
     } else {
         CatalogContent::default()
     };
-    let base_migrations = Catalog::migrations_of(base).map_err(AddError::Before)?;
+    let base_entries = Catalog::merged_entries(base).map_err(AddError::Before)?;
+    let base_migrations = placement::migrations_of(&base_entries);
     let mut result = Added {
         added: Vec::new(),
         present: Vec::new(),
@@ -130,9 +131,7 @@ fn add_to(
     if new.is_empty() {
         return Ok(result);
     }
-    let all_before = placement::union(&base_migrations, &placement::migrations_of(&before.entries));
-    let all_after = placement::union(&base_migrations, &placement::migrations_of(&result.entries));
-    result.insertions = Insertions::between(&all_before, &all_after);
+    result.insertions = Insertions::of_change(&base_migrations, &before.entries, &result.entries);
     let are_all_listed = result.entries == before.entries;
     let after = CatalogContent {
         entries: result.entries.clone(),

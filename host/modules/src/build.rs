@@ -190,7 +190,7 @@ pub fn build(
     let lock = catalog::lock(into).map_err(failed)?;
     content_before(into, base, *others, *replace)?;
     drop(lock);
-    let base_migrations = Catalog::migrations_of(base)?;
+    let base_migrations = placement::migrations_of(&Catalog::merged_entries(base)?);
     let built = built(crates, into, sandbox, progress)?;
     let new: Vec<_> = built.iter().map(|built| built.entry.clone()).collect();
     placement::refuse_twins(&new)?;
@@ -216,9 +216,7 @@ pub fn build(
             std::fs::remove_file(into.join(gone)).map_err(failed)?;
         }
     }
-    let all_before = placement::union(&base_migrations, &placement::migrations_of(&before.entries));
-    let all_after = placement::union(&base_migrations, &placement::migrations_of(&entries));
-    let insertions = Insertions::between(&all_before, &all_after);
+    let insertions = Insertions::of_change(&base_migrations, &before.entries, &entries);
     Ok(BuiltFolder {
         entries,
         insertions,

@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use bbs_lens::check_composition;
 use bbs_lens::layout::history::LayoutHistory;
-use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::transform::Transform;
 
 use self::merge::{ListedCatalog, ListedModule};
@@ -218,18 +217,6 @@ impl Catalog {
         Ok(merge::merge(unverified(folders)?)?
             .into_iter()
             .map(|module| module.entry)
-            .collect())
-    }
-
-    /// The versions of the migrations in several folders.
-    ///
-    /// # Errors
-    /// As [`Catalog::entries`].
-    pub(super) fn migrations_of(folders: &[PathBuf]) -> Result<MigrationSet, CatalogError> {
-        let entries = Self::merged_entries(folders)?;
-        Ok(entries
-            .into_iter()
-            .filter_map(|entry| entry.position.data_version())
             .collect())
     }
 

@@ -49,12 +49,20 @@ impl Insertions {
     /// # Errors
     /// As [`Catalog::entries`].
     pub fn of_add_on(folder: &Path, base: &[PathBuf]) -> Result<Self, CatalogError> {
-        let base_migrations = Catalog::migrations_of(base)?;
-        let own = migrations_of(&Catalog::entries(folder, base)?);
-        Ok(Self::between(
-            &base_migrations,
-            &union(&base_migrations, &own),
-        ))
+        let base_migrations = migrations_of(&Catalog::merged_entries(base)?);
+        let own = Catalog::entries(folder, base)?;
+        Ok(Self::of_change(&base_migrations, &[], &own))
+    }
+
+    /// The migrations that a change of a folder's entries adds below others. The folder continues
+    /// the migrations of `base`.
+    pub(super) fn of_change(
+        base: &MigrationSet,
+        before: &[CatalogEntry],
+        after: &[CatalogEntry],
+    ) -> Self {
+        let [before, after] = [before, after].map(|entries| base.union(&migrations_of(entries)));
+        Self::between(&before, &after)
     }
 
     /// The migrations below which a version was inserted.
@@ -66,7 +74,7 @@ impl Insertions {
     }
 
     /// The insertions among the versions `after` that are not in `before`.
-    pub(super) fn between(before: &MigrationSet, after: &MigrationSet) -> Self {
+    fn between(before: &MigrationSet, after: &MigrationSet) -> Self {
         let below = |version| before.versions().filter(|other| *other > version).collect();
         let migrations: Vec<_> = before
             .inserted(after)
@@ -146,11 +154,6 @@ pub(super) fn migrations_of(entries: &[CatalogEntry]) -> MigrationSet {
         .iter()
         .filter_map(|entry| entry.position.data_version())
         .collect()
-}
-
-/// The migrations of two sets.
-pub(super) fn union(one: &MigrationSet, other: &MigrationSet) -> MigrationSet {
-    one.versions().chain(other.versions()).collect()
 }
 
 /// Records in each migration the version that it follows: of the migration before it, or of one of

@@ -83,10 +83,8 @@ pub fn remove(
     let entry = listed(file, folder)?;
     let mut after = catalog::read(folder).map_err(RemoveError::Catalog)?;
     after.entries.retain(|other| *other != entry);
-    after.entries = placement::chain(
-        after.entries,
-        &Catalog::migrations_of(base).map_err(RemoveError::Catalog)?,
-    );
+    let base_entries = Catalog::merged_entries(base).map_err(RemoveError::Catalog)?;
+    after.entries = placement::chain(after.entries, &placement::migrations_of(&base_entries));
     rehearse(folder, base, &after, &[], check_api, sandbox)?;
     let signature = catalog::write(folder, &after).map_err(failed)?;
     // After the catalog, so that it never lists a missing file.
