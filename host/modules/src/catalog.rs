@@ -48,31 +48,37 @@ pub struct Catalog {
 impl CatalogEntry {
     /// Creates the entry of a module, with a file name made of its versions and name.
     pub(crate) fn of(module: &Module, sha256: String) -> Self {
-        let (file, position) = match module {
+        let position = CatalogPosition::of(module);
+        let file = match module {
             Module::Migration(module) => {
                 let manifest = module.manifest();
-                let position = CatalogPosition::Migration {
-                    version: manifest.version,
-                    follows: None,
-                };
-                (
-                    format!("{}-{}.wasm", manifest.version, manifest.name),
-                    position,
-                )
+                format!("{}-{}.wasm", manifest.version, manifest.name)
             }
             Module::Translator(module) => {
-                let serves = module.manifest().serves;
-                let onto = module.manifest().onto;
-                (
-                    format!("{serves}-to-{onto}.wasm"),
-                    CatalogPosition::Translator { serves, onto },
-                )
+                let manifest = module.manifest();
+                format!("{}-to-{}.wasm", manifest.serves, manifest.onto)
             }
         };
         Self {
             file,
             sha256,
             position,
+        }
+    }
+}
+
+impl CatalogPosition {
+    /// The position that a manifest states, after no other module.
+    fn of(module: &Module) -> Self {
+        match module {
+            Module::Migration(module) => Self::Migration {
+                version: module.manifest().version,
+                follows: None,
+            },
+            Module::Translator(module) => Self::Translator {
+                serves: module.manifest().serves,
+                onto: module.manifest().onto,
+            },
         }
     }
 }
@@ -420,29 +426,15 @@ fn read_listed(
 
 /// Checks that the manifest of a module matches its entry.
 fn check_manifest(module: &Module, entry: &CatalogEntry) -> Result<(), CatalogError> {
-    let (matches, found) = match (module, entry.position) {
-        (Module::Migration(module), position) => {
-            let version = module.manifest().version;
-            let matches = matches!(position, CatalogPosition::Migration { version: listed, .. } if listed == version);
-            (matches, format!("migration {version}"))
-        }
-        (Module::Translator(module), position) => {
-            let serves = module.manifest().serves;
-            let onto = module.manifest().onto;
-            (
-                position == CatalogPosition::Translator { serves, onto },
-                format!("translator {serves} to {onto}"),
-            )
-        }
-    };
-    if !matches {
-        let file = entry.file.clone();
-        let listed = entry.position.to_string();
-        return Err(CatalogError::ManifestMismatch {
-            file,
-            listed,
-            found,
-        });
+    // Of a migration the version alone, since others may have been inserted before it.
+    let found = CatalogPosition::of(module).to_string();
+    let listed = entry.position.to_string();
+    if found == listed {
+        return Ok(());
     }
-    Ok(())
+    Err(CatalogError::ManifestMismatch {
+        file: entry.file.clone(),
+        listed,
+        found,
+    })
 }
