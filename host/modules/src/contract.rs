@@ -1,7 +1,6 @@
 //! Recognises the contract that a component was built for, from its type alone, before any of its
 //! code runs. Owns the list of contracts and the imports that each allows.
 
-use wasmtime::Engine;
 use wasmtime::component::Component;
 use wasmtime::component::types::ComponentItem;
 
@@ -39,20 +38,20 @@ const MIGRATION_EXPORTS: &[&str] = &["describe", "down", "up"];
 const TRANSLATOR_EXPORTS: &[&str] = &["call", "describe", "events"];
 
 /// Recognises the contract of a component and links its imports.
-pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contract, ContractError> {
-    let mut exports = exported_functions(engine, component);
+pub(super) fn recognise(component: &Component) -> Result<Contract, ContractError> {
+    let mut exports = exported_functions(component);
     exports.sort();
     let types = |error: wasmtime::Error| ContractError::Types {
         reason: ModuleText::reason(&format!("{error:#}")),
     };
     if exports == MIGRATION_EXPORTS {
-        refuse_foreign_imports(engine, component, migration_0_1::IMPORTS)?;
+        refuse_foreign_imports(component, migration_0_1::IMPORTS)?;
         return Ok(Contract::Migration(
             Migration::link(component).map_err(types)?,
         ));
     }
     if exports == TRANSLATOR_EXPORTS {
-        refuse_foreign_imports(engine, component, translator_0_1::IMPORTS)?;
+        refuse_foreign_imports(component, translator_0_1::IMPORTS)?;
         return Ok(Contract::Translator(
             Translator::link(component).map_err(types)?,
         ));
@@ -64,7 +63,8 @@ pub(super) fn recognise(engine: &Engine, component: &Component) -> Result<Contra
 
 /// The imported functions of a component, as `interface#function`. Interfaces that only have types
 /// are omitted.
-pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
+pub(super) fn imports(component: &Component) -> Vec<String> {
+    let engine = component.engine();
     let mut imports = Vec::new();
     for (name, import) in component.component_type().imports(engine) {
         match import.ty {
@@ -78,22 +78,18 @@ pub(super) fn imports(engine: &Engine, component: &Component) -> Vec<String> {
     imports
 }
 
-fn exported_functions(engine: &Engine, component: &Component) -> Vec<String> {
+fn exported_functions(component: &Component) -> Vec<String> {
     let exports = component.component_type();
     let functions = exports
-        .exports(engine)
+        .exports(component.engine())
         .filter(|(_, export)| !matches!(export.ty, ComponentItem::Type(_)));
     functions.map(|(name, _)| name.to_owned()).collect()
 }
 
 /// Rejects imports outside the contract's interfaces. Unknown functions of a contract's interface
 /// fail when linking.
-fn refuse_foreign_imports(
-    engine: &Engine,
-    component: &Component,
-    allowed: &[&str],
-) -> Result<(), ContractError> {
-    match imports(engine, component).into_iter().find(|import| {
+fn refuse_foreign_imports(component: &Component, allowed: &[&str]) -> Result<(), ContractError> {
+    match imports(component).into_iter().find(|import| {
         let interface = import
             .split_once('#')
             .map_or(import.as_str(), |(interface, _)| interface);

@@ -114,12 +114,10 @@ impl ModuleSource {
     ) -> Result<Module, ModuleError> {
         let file = &self.file;
         let digest = self.digest.as_str();
-        let contract = contract::recognise(sandbox.engine(), component).map_err(|source| {
-            ModuleError::Contract {
-                file: file.to_string(),
-                digest: digest.to_owned(),
-                source,
-            }
+        let contract = contract::recognise(component).map_err(|source| ModuleError::Contract {
+            file: file.to_string(),
+            digest: digest.to_owned(),
+            source,
         })?;
         let undescribed = |source| ModuleError::Describe {
             file: file.to_string(),
@@ -175,7 +173,7 @@ impl Inspection {
             file: path.to_owned(),
             bytes: source.bytes.len(),
             sha256: source.digest,
-            imports: contract::imports(sandbox.engine(), &component),
+            imports: contract::imports(&component),
             manifest,
         })
     }
