@@ -400,11 +400,7 @@ impl OciArtifact {
         self.manifest
             .layers
             .iter()
-            .map(|layer| (layer.file.as_str(), self.content(layer)))
-    }
-
-    fn content(&self, layer: &OciLayer) -> &[u8] {
-        &self.contents[&layer.digest]
+            .map(|layer| (layer.file.as_str(), &*self.contents[&layer.digest]))
     }
 
     /// Writes the folder, with all files or none.

@@ -163,10 +163,8 @@ impl Compiler {
             .stderr(Stdio::piped())
             .spawn()?;
         let mut input = process.stdin.take().expect("it is piped");
-        let output = process.stdout.take();
-        let errors = process.stderr.take();
-        let output = output.expect("it is piped");
-        let errors = errors.expect("it is piped");
+        let output = process.stdout.take().expect("it is piped");
+        let errors = process.stderr.take().expect("it is piped");
         std::thread::scope(|scope| {
             // Fails if the process ends early, which its status shows.
             scope.spawn(move || drop(input.write_all(component)));
