@@ -282,8 +282,8 @@ impl Filler<'_> {
                 .and_where(Expr::col("process_guid").is_in(of_few_lengths(chunk.to_vec())));
             for row in reader.fetch(&select).await.about(IMPORT_RUN)? {
                 let guid = row.text_or_empty(0).about(IMPORT_RUN)?;
-                let length = row.integer_or_zero(1).about(IMPORT_RUN)?;
-                found.insert(guid.to_owned(), length.unsigned_abs());
+                let length = row.unsigned(1).about(IMPORT_RUN)?;
+                found.insert(guid.to_owned(), length);
             }
         }
         Ok(found)

@@ -59,14 +59,8 @@ pub async fn read(database: &Database) -> Result<Option<ImportState>, ImportErro
     let Some(row) = tx.fetch_optional(select).await.about(IMPORT)? else {
         return Ok(None);
     };
-    let text = |at: usize| {
-        let text = row.text(at).about(IMPORT)?;
-        Ok::<_, ImportError>(text.unwrap_or_default().to_owned())
-    };
-    let number = |at: usize| {
-        let number = row.integer(at).about(IMPORT)?;
-        Ok::<_, ImportError>(number.unwrap_or_default().unsigned_abs())
-    };
+    let text = |at: usize| row.owned_text(at).about(IMPORT);
+    let number = |at: usize| row.unsigned(at).about(IMPORT);
     let phase = text(0)?;
     let phase = ImportPhase::ALL
         .into_iter()
