@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bbs_lens::layout::manifest::DataVersion;
 
-use super::keys::is_lost;
 use super::{Prepared, StartupError};
 use crate::keys::Unfinished;
 use crate::lock::fence::Fence;
@@ -71,7 +70,7 @@ pub(super) async fn finish_rotation(
             () = shutdown.reach(2) => Ok(()),
         };
         match rotated {
-            Err(error) if is_lost(&error) => return Err(error),
+            Err(error) if error.is_fence_lost() => return Err(error),
             // The next start finishes the migration first.
             Ok(()) | Err(StartupError::MigrationUnderWay) => {}
             Err(error) => warn_of_failure(&error),

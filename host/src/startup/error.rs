@@ -202,7 +202,6 @@ impl StartupError {
                 matches!(fault, FenceError::Lost { .. })
             }
             Self::Migrate(fault) | Self::Import(ImportError::Migrate(fault)) => fault.is_lost(),
-            Self::Keys(KeysError::Migrate(fault)) => fault.is_lost(),
             _ => false,
         }
     }

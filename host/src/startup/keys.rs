@@ -15,7 +15,7 @@ use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
-use crate::lock::fence::{Fence, FenceError};
+use crate::lock::fence::Fence;
 use crate::migrate::{self, Found, Reason};
 
 /// About half an hour; after that, the next start retries.
@@ -206,7 +206,7 @@ impl Prepared {
         let began = Instant::now();
         let rotated = (async || self.rotate(fence).await)
             .retry(pauses::of_background_work().with_max_times(RETRIES))
-            .when(|error| !is_lost(error))
+            .when(|error: &StartupError| !error.is_fence_lost())
             .notify(|error, delay| {
                 let source = std::error::Error::source(error).map(ToString::to_string);
                 tracing::warn!(%error, source, ?delay, "the key rotation failed and is retried");
@@ -220,18 +220,11 @@ impl Prepared {
                 }
                 Ok(())
             }
-            Err(error) if is_lost(&error) => Err(error),
+            Err(error) if error.is_fence_lost() => Err(error),
             Err(error) => {
                 tracing::error!(%error, "the key rotation failed too often and is left to the next start; records open under every configured key");
                 Ok(())
             }
         }
     }
-}
-
-pub(super) fn is_lost(error: &StartupError) -> bool {
-    matches!(
-        error,
-        StartupError::Keys(KeysError::Fence(FenceError::Lost { .. }))
-    )
 }
