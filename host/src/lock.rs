@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use bbs_database::{Address, Database};
+use uuid::Uuid;
 
 use crate::config;
 use file::{FileLock, FileLockError};
@@ -31,6 +32,12 @@ const FILE_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 pub fn is_of_host(holder: &str, uuid: &str) -> bool {
     // Locket has the name of a host alone.
     holder == uuid || Holder::is_described(holder, uuid)
+}
+
+/// The first token of a lease or a fence, above zero. Random, so that a holder whose row was deleted
+/// does not find its own token in the next row.
+fn first_token() -> i64 {
+    i64::from(Uuid::new_v4().as_fields().0) + 1
 }
 
 /// The purpose of taking the lock.

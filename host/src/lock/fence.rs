@@ -22,11 +22,11 @@ use bbs_database::{
     first_write_advice, is_outage, is_read_only, is_transient, schema, sql,
 };
 use bbs_lens::layout::schema::{Column, Table};
+use bbs_work::pauses;
 use parking_lot::Mutex;
 use tokio::sync::watch;
-use uuid::Uuid;
 
-use bbs_work::pauses;
+use super::first_token;
 
 /// Holds the token of the newest master: one row, in Galera and on PostgreSQL one per concurrent
 /// transaction.
@@ -484,12 +484,6 @@ async fn token_in(tx: &mut Transaction, statement: Sql) -> Result<i64, FenceErro
         .transpose()
         .map_err(FenceError::Read)?
         .unwrap_or_default())
-}
-
-/// The first token. Random, so that a master whose row was deleted does not find its own token in
-/// the next row.
-fn first_token() -> i64 {
-    i64::from(Uuid::new_v4().as_fields().0) + 1
 }
 
 #[cfg(test)]

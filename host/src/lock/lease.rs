@@ -17,6 +17,7 @@ use bbs_lens::layout::schema::{Column, Table};
 use tokio::time::Instant;
 use uuid::Uuid;
 
+use super::first_token;
 use super::holder::Holder;
 use super::renewal::{Expiring, Failure, Renewal};
 use crate::clock::{Clock, SystemClock};
@@ -322,12 +323,6 @@ impl Lease {
         let silent = asked.saturating_duration_since(since);
         claim.is_free_for(&self.owner) || silent >= ttl
     }
-}
-
-/// The first token. Random, so that a holder whose row was deleted does not find its own token in
-/// the next row.
-fn first_token() -> i64 {
-    i64::from(Uuid::new_v4().as_fields().0)
 }
 
 async fn read(tx: &mut Transaction) -> Result<Option<Claim>, SqlError> {
