@@ -3,7 +3,8 @@
 use sha2::{Digest, Sha256};
 
 use super::budget::OverBudget;
-use super::frame::Frame;
+use super::column::EncodedRows;
+use super::frame::{Frame, FrameTable};
 use crate::layout::manifest::Access;
 use crate::layout::schema::{Column, Layout, RECORD_VERSION, Sealing, Table};
 use crate::layout::values::{Encoding, Value};
@@ -27,29 +28,28 @@ pub(super) fn unit_digests(
     accesses: &[Access],
     layout: &Layout,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let encoded = |access: &Access| {
-        let table = frame.table(&access.table);
-        let mut columns: Vec<_> = table
-            .primary_key
-            .iter()
-            .chain(&access.writes)
-            .cloned()
-            .collect();
-        let identity = table
-            .columns
-            .iter()
-            .map(|column| &column.column)
-            .filter(|column| column.is_identity());
-        columns.extend(identity.map(|column| column.name.clone()));
-        Ok((
-            access.table.clone(),
-            frame.encoded(&access.table, &columns)?,
-        ))
-    };
     let tables = distinguishing(accesses, layout)
         .into_iter()
-        .map(encoded)
+        .map(|access| {
+            let table = frame.table(&access.table);
+            let known = table.primary_key.iter().chain(&access.writes).cloned();
+            let columns: Vec<_> = known.chain(identity(table)).collect();
+            Ok((&access.table, frame.encoded(&access.table, &columns)?))
+        })
         .collect::<Result<Vec<_>, OverBudget>>()?;
+    Ok(encoded_digests(frame, &tables))
+}
+
+/// The names of the columns that identify the records of a table.
+fn identity(table: &FrameTable) -> impl Iterator<Item = String> {
+    let columns = table.columns.iter().map(|column| &column.column);
+    columns
+        .filter(|column| column.is_identity())
+        .map(|column| column.name.clone())
+}
+
+/// For each unit, the digest of its encoded rows in some tables.
+fn encoded_digests(frame: &Frame<'_>, tables: &[(&String, EncodedRows<'_>)]) -> Vec<Vec<u8>> {
     let of_unit = |unit| {
         digest(
             tables
@@ -57,7 +57,7 @@ pub(super) fn unit_digests(
                 .flat_map(|(table, rows)| rows[frame.table(table).rows_of(unit)].iter()),
         )
     };
-    Ok((0..frame.units()).map(of_unit).collect())
+    (0..frame.units()).map(of_unit).collect()
 }
 
 /// The accesses to tables with the record of each unit, and to those that the row function changes.
@@ -149,30 +149,13 @@ pub(super) fn identities(frame: &Frame<'_>, owners: &[String]) -> Result<Vec<Vec
     if owners.is_empty() {
         return Ok(vec![Vec::new(); frame.units()]);
     }
-    let encoded = |owner: &String| {
-        let columns = frame
-            .table(owner)
-            .columns
-            .iter()
-            .map(|column| &column.column);
-        let columns: Vec<_> = columns
-            .filter(|column| column.is_identity())
-            .map(|column| column.name.clone())
-            .collect();
-        frame.encoded(owner, &columns)
-    };
-    let encoded = owners
+    let tables = owners
         .iter()
-        .map(encoded)
+        .map(|owner| {
+            let columns: Vec<_> = identity(frame.table(owner)).collect();
+            Ok((owner, frame.encoded(owner, &columns)?))
+        })
         .collect::<Result<Vec<_>, OverBudget>>()?;
-    let owners: Vec<_> = owners.iter().zip(&encoded).collect();
-    let of_unit = |unit| {
-        digest(
-            owners
-                .iter()
-                .flat_map(|(owner, rows)| rows[frame.table(owner).rows_of(unit)].iter()),
-        )
-    };
     frame.budget().spend(frame.units() * DIGEST_BYTES)?.keep();
-    Ok((0..frame.units()).map(of_unit).collect())
+    Ok(encoded_digests(frame, &tables))
 }
