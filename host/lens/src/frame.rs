@@ -76,11 +76,7 @@ impl FrameTable {
     }
 
     pub(super) fn find(&self, name: &str) -> &FrameColumn {
-        let known = self
-            .columns
-            .iter()
-            .find(|column| column.column.name == name);
-        known.unwrap_or_else(|| panic!("the layout was checked to have a column {name:?}"))
+        &self.columns[self.position(name)]
     }
 
     fn position(&self, name: &str) -> usize {
@@ -88,7 +84,7 @@ impl FrameTable {
             .columns
             .iter()
             .position(|column| column.column.name == name);
-        known.expect("the layout was checked to have the column")
+        known.unwrap_or_else(|| panic!("the layout was checked to have a column {name:?}"))
     }
 
     pub(super) fn set(&mut self, name: &str, content: Content) {
