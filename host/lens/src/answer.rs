@@ -72,7 +72,8 @@ pub fn check(
     batch: &Batch,
     outcome: &Outcome,
 ) -> Result<(), String> {
-    let units = batch.tables.first().map_or(0, units_of);
+    let given = batch.tables.first();
+    let units = given.map_or(0, |table| units(&table.unit_offsets));
     let refused = refused_units(units, outcome)?;
     check_residue(units, declared.leaves_residue, &outcome.residue)?;
     if outcome.tables.len() != accesses.len() {
@@ -89,10 +90,6 @@ pub fn check(
             .map_err(|flaw| format!("table `{}`: {flaw}", access.table))?;
     }
     Ok(())
-}
-
-fn units_of(table: &TableData) -> usize {
-    table.unit_offsets.len().saturating_sub(1)
 }
 
 fn refused_units(units: usize, outcome: &Outcome) -> Result<Vec<bool>, String> {
