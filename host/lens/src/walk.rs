@@ -63,7 +63,7 @@ impl Step {
         };
         let outcome = scope
             .calls
-            .then(|| self.call(frame, given_back(""), rows, applied))
+            .then(|| self.call(frame, given_back("").then_some(residue), rows, applied))
             .transpose()?;
         if let (Some(keys), Some(outcome)) = (&keys, &outcome) {
             keys.check(self, frame.units(), outcome)?;
@@ -271,10 +271,11 @@ impl Step {
         }
     }
 
+    /// `residue` is absent if none is given back to the row function.
     fn call(
         &self,
         frame: &mut Frame<'_>,
-        has_residue: bool,
+        residue: Option<&Residue>,
         rows: Option<(&Residue, &Arguments, Search)>,
         applied: &mut Applied,
     ) -> Result<Outcome, StepError> {
@@ -287,9 +288,7 @@ impl Step {
             tables,
             residue: Vec::new(),
         };
-        if has_residue {
-            let empty = Residue::default();
-            let residue = rows.map_or(&empty, |(residue, ..)| residue);
+        if let Some(residue) = residue {
             batch.residue = residue::given_back(
                 frame,
                 self.version(),
