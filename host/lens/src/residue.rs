@@ -336,12 +336,12 @@ pub(super) fn restore(
             };
             // Earlier hosts bound the rows of a dropped table to nothing.
             let is_unbound = entry.digest.is_empty() && step.creates(table);
-            if row_identities[row].digest == entry.digest || is_unbound {
+            let is_same = row_identities[row].digest == entry.digest || is_unbound;
+            if is_same || residue.edited {
                 used += 1;
                 rows[row].saved = decode(&entry.bytes, (table, held))?;
-            } else if residue.edited {
-                used += 1;
-                rows[row].saved = decode(&entry.bytes, (table, held))?;
+            }
+            if !is_same {
                 rows[row].discard_computed(step, table);
             }
         }
