@@ -127,17 +127,13 @@ fn check_access(
         .get(&access.table)
         .ok_or_else(|| Problem::UnknownTable { table: name() })?;
     let earlier = name_before(changes, &access.table).and_then(|name| source.tables.get(&name));
-    let Some(partition) = &table.partition_key else {
-        return Err(Problem::AccessWithoutUnits {
-            direction,
-            table: name(),
-        });
+    let without_units = || Problem::AccessWithoutUnits {
+        direction,
+        table: name(),
     };
+    let partition = table.partition_key.as_ref().ok_or_else(without_units)?;
     if earlier.is_some_and(|earlier| earlier.partition_key.is_none()) {
-        return Err(Problem::AccessWithoutUnits {
-            direction,
-            table: name(),
-        });
+        return Err(without_units());
     }
     let moved = changes
         .iter()
