@@ -42,7 +42,7 @@ impl Bound {
         let dropped = step
             .dropped()
             .filter(is_kept)
-            .filter_map(|dropped| step.source_table(&dropped.name));
+            .filter_map(|dropped| step.source.tables.get(&dropped.name));
         let is_restored = |table: &&Table| {
             given_back(&table.name) && step.creates(&table.name) && !step.fills(&table.name)
         };

@@ -109,8 +109,7 @@ impl Step {
             .into_iter()
             .map(|name| (name_before(&changes, &name), name))
             .collect();
-        let encodings = transform
-            .manifest()
+        let encodings = manifest
             .accesses(direction)
             .iter()
             .map(|access| {
@@ -219,10 +218,6 @@ impl Step {
             .as_ref()
             .and_then(|key| table.find_column(key))
             .map(|column| (name, column))
-    }
-
-    pub(super) fn source_table(&self, name: &str) -> Option<&Table> {
-        self.source.tables.get(name)
     }
 
     /// The tables with the records that the units of a table belong to, as they are on the lower
