@@ -36,7 +36,7 @@ pub(super) struct UnitIndex<'a> {
     exact: HashMap<&'a UnitKey, usize>,
     /// Other spellings that the database has compared with the units. None where keys of different
     /// bytes are different.
-    spellings: Option<HashMap<UnitKey, Option<usize>>>,
+    spellings: Option<HashMap<UnitKey, Membership>>,
 }
 
 impl<'a> UnitIndex<'a> {
@@ -59,17 +59,12 @@ impl<'a> UnitIndex<'a> {
     }
 
     pub(super) fn of(&self, key: &UnitKey) -> Membership {
-        let known = match self.exact.get(key) {
-            Some(place) => Some(Some(*place)),
-            None => self
-                .spellings
-                .as_ref()
-                .map_or(Some(None), |spellings| spellings.get(key).copied()),
-        };
-        match known {
-            Some(Some(place)) => Membership::Unit(place),
-            Some(None) => Membership::None,
-            None => Membership::Unknown,
+        if let Some(place) = self.exact.get(key) {
+            return Membership::Unit(*place);
+        }
+        match &self.spellings {
+            Some(spellings) => spellings.get(key).copied().unwrap_or(Membership::Unknown),
+            None => Membership::None,
         }
     }
 
@@ -109,15 +104,16 @@ impl<'a> UnitIndex<'a> {
                     .and_where(among(key, spellings, tx.dialect()));
                 for row in tx.fetch(&query).await? {
                     if let Some(place) = row.integer(key.len())? {
-                        found.insert(UnitKey::read(&row, key)?, place as usize);
+                        let unit = Membership::Unit(place as usize);
+                        found.insert(UnitKey::read(&row, key)?, unit);
                     }
                 }
             }
         }
         if let Some(spellings) = &mut self.spellings {
             spellings.extend(unknown.into_iter().map(|spelling| {
-                let place = found.get(&spelling).copied();
-                (spelling, place)
+                let unit = found.get(&spelling).copied();
+                (spelling, unit.unwrap_or(Membership::None))
             }));
         }
         Ok(())
