@@ -1,9 +1,7 @@
 //! `bbs migrate history`: the migrations of a database, with their times, their ends and the hosts
 //! that ran them.
 
-use std::fmt::Write;
-
-use super::super::output::time;
+use super::super::output::{push_line as line, time};
 use super::super::progress::span;
 use super::{ShownArgs, existing};
 use crate::migrate::{self, MigrationRan, MigrationRun};
@@ -35,7 +33,7 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
         } = run;
         let took = ended_at_ns.map(|ended| (ended - began_at_ns) as f64 / 1e9);
         let took = took.map(|seconds| format!(" after {}", span(seconds)));
-        let _ = writeln!(
+        line!(
             out,
             "{}  {direction} from {from} to {to}: {}{}, by {} (release {})",
             time(*began_at_ns),
@@ -45,7 +43,7 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
             run.release.escape_debug(),
         );
     }
-    let _ = writeln!(out, "\nMigrations that ran, oldest first:");
+    line!(out, "\nMigrations that ran, oldest first:");
     let width = migrations
         .iter()
         .map(|ran| ran.name.len())
@@ -59,7 +57,7 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
         at_ns,
     } in migrations
     {
-        let _ = writeln!(
+        line!(
             out,
             "{}  {direction:4}  {version}  {name:width$}  sha256 {}",
             time(*at_ns),
