@@ -159,7 +159,7 @@ impl Generator {
 
 /// Generates units of a layout.
 pub(super) struct Units {
-    layout: Layout,
+    pub(super) layout: Layout,
     fills: BTreeMap<(String, String), Fill>,
 }
 
@@ -174,11 +174,6 @@ impl Units {
     pub(super) fn fill(&mut self, table: &str, column: &str, fill: Fill) {
         self.fills
             .insert((table.to_owned(), column.to_owned()), fill);
-    }
-
-    /// The names of the tables.
-    pub(super) fn tables(&self) -> impl Iterator<Item = &str> {
-        self.layout.tables.keys().map(String::as_str)
     }
 
     /// Generates units with different partition keys, as far as the values of the keys suffice.

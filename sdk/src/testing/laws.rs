@@ -87,7 +87,6 @@ pub enum Violation {
 
 /// The laws of one migration over one layout.
 pub struct Laws<M> {
-    source_layout: Layout,
     source: Units,
     target: Option<Units>,
     lost: BTreeSet<(String, String)>,
@@ -100,7 +99,7 @@ pub struct Laws<M> {
 impl<M> fmt::Debug for Laws<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Laws")
-            .field("before", &self.source_layout)
+            .field("before", &self.source.layout)
             .field("seed", &self.seed)
             .finish_non_exhaustive()
     }
@@ -114,9 +113,8 @@ impl<M: Migration> Laws<M> {
         // A manifest that does not fit is a violation, which `check` returns.
         let target = before.apply(&M::manifest()).ok().map(Units::new);
         Self {
-            source: Units::new(before.clone()),
+            source: Units::new(before),
             target,
-            source_layout: before,
             lost: BTreeSet::new(),
             refusals_allowed: false,
             seed: 1,
@@ -181,7 +179,7 @@ impl<M: Migration> Laws<M> {
     pub fn check(&self) -> Result<(), Violation> {
         let manifest = M::manifest();
         self.stepper(Direction::Up)?;
-        let layouts = LayoutHistory::over(&self.source_layout, &manifest);
+        let layouts = LayoutHistory::over(&self.source.layout, &manifest);
         let unbound = layouts.map(|layouts| layouts.unbound(&manifest));
         if let Some(unbound) = unbound.into_iter().flatten().next() {
             return Err(Violation::Unbound { unbound });
@@ -199,7 +197,7 @@ impl<M: Migration> Laws<M> {
     }
 
     fn stepper(&self, direction: Direction) -> Result<Stepper, Violation> {
-        Stepper::new::<M>(&self.source_layout, direction, &run())
+        Stepper::new::<M>(&self.source.layout, direction, &run())
             .map_err(|reason| Violation::Manifest { reason })
     }
 
@@ -238,7 +236,7 @@ impl<M: Migration> Laws<M> {
     /// step; all of the layout without such a table.
     fn tables_of(&self, direction: Direction) -> BTreeSet<String> {
         let manifest = M::manifest();
-        let changes = directed_changes(&self.source_layout, &manifest, direction);
+        let changes = directed_changes(&self.source.layout, &manifest, direction);
         let accesses = manifest.accesses(direction).iter();
         let received: BTreeSet<_> = accesses
             .filter_map(|access| name_before(&changes, &access.table))
@@ -246,11 +244,11 @@ impl<M: Migration> Laws<M> {
         if !received.is_empty() {
             return received;
         }
-        let layout = match direction {
+        let units = match direction {
             Direction::Up => &self.source,
             Direction::Down => self.target.as_ref().unwrap_or(&self.source),
         };
-        layout.tables().map(str::to_owned).collect()
+        units.layout.tables.keys().cloned().collect()
     }
 
     /// A round trip restores each unit, and so does a second one; the result is deterministic and
