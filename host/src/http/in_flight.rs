@@ -1,9 +1,6 @@
 //! Counts requests in flight, from their head to the last byte of their answer. Event streams are
 //! not counted: they do not end by themselves, and a drain does not wait for them.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
@@ -11,37 +8,15 @@ use axum::http::header;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use http_body_util::BodyExt;
+use tokio_util::task::TaskTracker;
 
-#[derive(Debug, Clone, Default)]
-pub(super) struct InFlight(Arc<AtomicUsize>);
-
-/// A request in flight; dropping it ends the count.
-struct InFlightRequest(Arc<AtomicUsize>);
-
-impl InFlight {
-    /// The routes of `router`, with their requests counted.
-    pub(super) fn counting(&self, router: Router) -> Router {
-        router.layer(middleware::from_fn_with_state(self.clone(), count))
-    }
-
-    pub(super) fn count(&self) -> usize {
-        self.0.load(Ordering::SeqCst)
-    }
-
-    fn begin(&self) -> InFlightRequest {
-        self.0.fetch_add(1, Ordering::SeqCst);
-        InFlightRequest(Arc::clone(&self.0))
-    }
+/// The routes of `router`, with their requests counted in `in_flight`.
+pub(super) fn counted(router: Router, in_flight: TaskTracker) -> Router {
+    router.layer(middleware::from_fn_with_state(in_flight, count))
 }
 
-impl Drop for InFlightRequest {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-async fn count(State(in_flight): State<InFlight>, request: Request, next: Next) -> Response {
-    let counted = in_flight.begin();
+async fn count(State(in_flight): State<TaskTracker>, request: Request, next: Next) -> Response {
+    let counted = in_flight.token();
     let response = next.run(request).await;
     let kind = response.headers().get(header::CONTENT_TYPE);
     if kind.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream")) {

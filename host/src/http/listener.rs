@@ -23,10 +23,11 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
 use super::connections::{Admitted, ClientWait, Connection, ConnectionHandle, Connections};
-use super::in_flight::{InFlight, guarded};
+use super::in_flight::{counted, guarded};
 use super::peer::Peer;
 use super::timed::TimedStream;
 use crate::tls::{Certificates, handshake_failure};
@@ -34,7 +35,6 @@ use crate::tls::{Certificates, handshake_failure};
 /// TCP keep-alive time: a peer that vanished is detected after about this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-const DRAIN_POLL_INTERVAL: Duration = Duration::from_millis(20);
 const LINGER: Duration = Duration::from_secs(2);
 /// Pause after a connection could not be accepted, such as without a file descriptor.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
@@ -88,11 +88,11 @@ pub async fn serve_clients(
             .with_interval(KEEP_ALIVE / 4),
     )?;
     socket.set_tcp_nodelay(true)?;
-    let in_flight = InFlight::default();
+    let in_flight = TaskTracker::new();
     let connections = Connections::new(name, most_connections);
     let (stage, stages) = watch::channel(Stage::Serve);
     let acceptor = Acceptor {
-        router: in_flight.counting(router),
+        router: counted(router, in_flight.clone()),
         certificates: certificates.map(|certificates| certificates.config()),
         connections: Arc::clone(&connections),
         failures: Arc::default(),
@@ -114,7 +114,7 @@ pub async fn serve_clients(
         }
     };
     let is_too_late = tokio::time::timeout(drain, ended).await.is_err();
-    let requests = in_flight.count();
+    let requests = in_flight.len();
     if is_too_late && requests > 0 {
         tracing::warn!(name: "requests.cut-off", port = name, after = ?drain, requests,
             "requests were still in flight when this host had to end, and are cut off; their clients may send them again");
@@ -126,10 +126,9 @@ pub async fn serve_clients(
 
 /// Waits for requests in flight. Event streams are not waited for: one that its client no longer
 /// reads would take the whole time.
-async fn drained(in_flight: &InFlight) {
-    while in_flight.count() > 0 {
-        tokio::time::sleep(DRAIN_POLL_INTERVAL).await;
-    }
+async fn drained(in_flight: &TaskTracker) {
+    in_flight.close();
+    in_flight.wait().await;
     // The last answers may still be in socket buffers.
     tokio::time::sleep(LINGER).await;
 }
