@@ -1,7 +1,6 @@
 //! The server side: creates the socket for the host's own user, executes commands, and removes the
 //! socket at the end.
 
-use std::convert::Infallible;
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::SocketAddr;
@@ -11,7 +10,7 @@ use std::time::Duration;
 use bbs_work::progress::Snapshot;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::mpsc;
+use tokio_util::task::TaskTracker;
 
 use super::{Command, Host, Reply, Report};
 
@@ -43,18 +42,19 @@ pub enum AdminError {
 pub struct Socket {
     path: PathBuf,
     server: tokio::task::JoinHandle<()>,
-    /// Ends when no client is being answered.
-    answered: mpsc::Receiver<Infallible>,
+    /// The clients that are being answered.
+    answering: TaskTracker,
 }
 
 /// The clients that are still being answered after the socket was closed.
 #[derive(Debug)]
-pub struct RemainingClients(mpsc::Receiver<Infallible>);
+pub struct RemainingClients(TaskTracker);
 
 impl RemainingClients {
     /// Waits until they have their last reply; not long for one that does not read it.
-    pub async fn served(mut self) {
-        let _ = tokio::time::timeout(LAST_REPLY, self.0.recv()).await;
+    pub async fn served(self) {
+        self.0.close();
+        let _ = tokio::time::timeout(LAST_REPLY, self.0.wait()).await;
     }
 }
 
@@ -118,19 +118,18 @@ impl Socket {
         // A client may have connected between `bind` and `set_permissions`, so each connection's
         // user is checked as well.
         let owner = std::fs::metadata(path).map_err(failed)?.uid();
-        let (answering, answered) = mpsc::channel(1);
-        let server = tokio::spawn(serve(listener, owner, host, answering));
+        let answering = TaskTracker::new();
+        let server = tokio::spawn(serve(listener, owner, host, answering.clone()));
         Ok(Self {
             path: path.to_owned(),
             server,
-            answered,
+            answering,
         })
     }
 
     /// Closes and removes the socket; clients that are connected are still answered.
-    pub fn close(mut self) -> RemainingClients {
-        let (_, none) = mpsc::channel(1);
-        RemainingClients(std::mem::replace(&mut self.answered, none))
+    pub fn close(self) -> RemainingClients {
+        RemainingClients(self.answering.clone())
     }
 }
 
@@ -142,21 +141,14 @@ impl Drop for Socket {
     }
 }
 
-async fn serve(
-    listener: UnixListener,
-    owner: u32,
-    host: Host,
-    answering: mpsc::Sender<Infallible>,
-) {
+async fn serve(listener: UnixListener, owner: u32, host: Host, answering: TaskTracker) {
     loop {
         match listener.accept().await {
             Ok((stream, _)) => {
                 let host = host.clone();
-                let answering = answering.clone();
-                tokio::spawn(async move {
+                answering.spawn(async move {
                     // A client that disconnects early is no fault of the host's.
                     let _ = answer(stream, owner, &host).await;
-                    drop(answering);
                 });
             }
             Err(error) => {
