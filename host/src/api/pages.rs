@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout_at};
 use super::errors::{self, RunError};
 use super::run::{Extent, Run, or_abandoned};
 use super::{Answer, Api, CallTarget, Request};
+use crate::domain::Page;
 use crate::protobuf::split_field;
 use crate::store::{KeptReader, Key, Range, Reader};
 
@@ -171,13 +172,14 @@ impl Pages {
             };
             let Run {
                 answer,
-                reader,
+                page,
                 permit: kept,
-                next,
-                cut,
-                has_one_key,
             } = api.run(self.target.clone(), &self.request, extent).await;
-            self.reader = reader;
+            let next = page.as_ref().and_then(Page::next);
+            let cut = page.as_ref().and_then(Page::cut);
+            // Its end is known, so that `next` is valid although there is no answer.
+            let has_one_key = page.as_ref().is_some_and(Page::has_one_key);
+            self.reader = page.and_then(Page::into_reader);
             permit = kept;
             self.idle_until = Instant::now() + self.api.longest_pause;
             if cut.is_some() {

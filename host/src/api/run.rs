@@ -15,7 +15,7 @@ use super::errors::RunError;
 use super::handlers::{self, HandlerCall};
 use super::{Api, Request};
 use crate::domain::Page;
-use crate::store::{Key, Range, Reader, Store};
+use crate::store::{Range, Reader, Store};
 
 /// Longest time in translators, from the first one's start. A native handler that has begun is not
 /// interrupted.
@@ -47,18 +47,12 @@ pub(super) enum Extent<'a> {
 
 /// The result of one run.
 pub(super) struct Run<'a> {
+    /// There is none if the page is [cut](Page::cut).
     pub(super) answer: Result<Vec<u8>, RunError>,
-    /// The transaction in which a page was read.
-    pub(super) reader: Option<Reader>,
+    /// The page as it was read, with its transaction.
+    pub(super) page: Option<Page>,
     /// For another attempt at the page.
     pub(super) permit: Option<RunPermit<'a>>,
-    /// The key after which the next page starts; `None` after the last page.
-    pub(super) next: Option<Key>,
-    /// The end of [`Page::cut`]. With it, there is no answer.
-    pub(super) cut: Option<Key>,
-    /// Whether the page has a single key and its end is known, so that `next` is valid although
-    /// there is no answer.
-    pub(super) has_one_key: bool,
 }
 
 /// Bounds concurrent runs of the chain.
@@ -193,11 +187,8 @@ impl Api {
     ) -> Run<'a> {
         let failed = |answer| Run {
             answer,
-            reader: None,
+            page: None,
             permit: None,
-            next: None,
-            cut: None,
-            has_one_key: false,
         };
         let is_page = matches!(extent, Extent::Page { .. });
         let (waits_until, permit) = match &mut extent {
@@ -233,16 +224,10 @@ impl Api {
             }
         };
         let answer = self.run_chain(target, request, &mut page).await;
-        let has_one_key = page.as_ref().is_some_and(Page::has_one_key);
-        let next = page.as_ref().and_then(Page::next);
-        let cut = page.as_ref().and_then(Page::cut);
         Run {
             answer,
-            reader: page.and_then(Page::into_reader),
+            page,
             permit,
-            next,
-            cut,
-            has_one_key,
         }
     }
 
