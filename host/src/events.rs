@@ -12,8 +12,9 @@ use bytes::Bytes;
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, watch};
 
-pub use derive::{Audience, Event};
+pub use derive::Event;
 
+use bbs_model::Text;
 use bbs_model::change::RecordChange;
 use queue::Queue;
 
@@ -48,18 +49,16 @@ type Rendering = Arc<OnceCell<Option<Arc<[Rendered]>>>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rendered {
     pub text: Bytes,
-    pub audience: Audience,
+    /// As [`Event::cells`].
+    pub cells: Option<Vec<Text>>,
 }
 
 impl Rendered {
     /// The memory that it takes.
     fn bytes(&self) -> usize {
-        let of_cell = |cell: &Vec<u8>| size_of::<Vec<u8>>() + cell.len();
-        let of_audience = match &self.audience {
-            Audience::Everyone => 0,
-            Audience::Cells(cells) => cells.iter().map(of_cell).sum(),
-        };
-        self.text.len() + of_audience
+        let of_cell = |cell: &Text| size_of::<Text>() + cell.len();
+        let of_cells: usize = self.cells.iter().flatten().map(of_cell).sum();
+        self.text.len() + of_cells
     }
 }
 

@@ -22,7 +22,7 @@ use tokio::sync::{Semaphore, watch};
 use super::chain::{StreamTarget, TranslatorChain};
 use super::methods::{NativeVersion, Stream};
 use super::{FAILED_BURST, FAILED_PER_MINUTE, wire};
-use crate::events::{Audience, Events, PublishedChange, Rendered, Subscription, Topic};
+use crate::events::{Events, PublishedChange, Rendered, Subscription, Topic};
 
 /// Why a subscription was rejected.
 #[derive(Debug, thiserror::Error)]
@@ -143,7 +143,7 @@ impl EventStream {
                 continue;
             };
             *examined += 1;
-            if is_for(&event.audience, &self.cell_id) {
+            if is_for(event.cells.as_deref(), &self.cell_id) {
                 let id = self.sent;
                 self.sent += 1;
                 if event.text.len() <= LARGE_EVENT {
@@ -230,13 +230,9 @@ impl Streams {
     }
 }
 
-fn is_for(audience: &Audience, cell_id: &[u8]) -> bool {
-    match audience {
-        Audience::Everyone => true,
-        Audience::Cells(concerned) => {
-            cell_id.is_empty() || concerned.iter().any(|id| id == cell_id)
-        }
-    }
+/// Whether an event is for the subscriber to a cell; an empty id is that of one to all cells.
+fn is_for(cells: Option<&[Text]>, cell_id: &[u8]) -> bool {
+    cell_id.is_empty() || cells.is_none_or(|cells| cells.iter().any(|id| id == cell_id))
 }
 
 /// Whether a version has events for a change: Diego's has none for the state of an update.
@@ -252,16 +248,11 @@ fn native_events(
     change: &PublishedChange,
     version: NativeVersion,
 ) -> impl Iterator<Item = TranslatedEvent> {
-    change.events().into_iter().map(move |event| {
-        let cells = match event.audience() {
-            Audience::Everyone => None,
-            Audience::Cells(cells) => Some(cells),
-        };
-        TranslatedEvent {
-            name: wire::event_name(&event).to_owned(),
-            payload: wire::encoded_event(&event, version),
-            cells,
-        }
+    let events = change.events().into_iter();
+    events.map(move |event| TranslatedEvent {
+        name: wire::event_name(&event).to_owned(),
+        payload: wire::encoded_event(&event, version),
+        cells: event.cells(),
     })
 }
 
@@ -276,7 +267,7 @@ fn rendered(
     let text = format!("event: {name}\ndata: {}\n\n", STANDARD.encode(payload));
     Rendered {
         text: text.into(),
-        audience: cells.map_or(Audience::Everyone, Audience::Cells),
+        cells,
     }
 }
 

@@ -1,12 +1,12 @@
 //! Maps a change to its events, in the order in which they are sent. Pure.
 
-use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::desired_lrp::DesiredLrp;
 use bbs_model::lrp_update::UpdateStatus;
 use bbs_model::slot::Slot;
 use bbs_model::task::Task;
+use bbs_model::{Text, TraceId};
 
 /// An event of Diego's event streams.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,14 +53,6 @@ pub enum Event<'a> {
     TaskRemoved(&'a Task),
 }
 
-/// The subscribers that an event is for, by cell.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Audience {
-    Everyone,
-    /// Ids of cells; that of an instance without a cell is empty.
-    Cells(Vec<Vec<u8>>),
-}
-
 impl Event<'_> {
     /// The instance key of a change: the new one, unless the instance has none any more.
     pub fn changed_key(before: &ActualLrp, after: &ActualLrp) -> InstanceKey {
@@ -72,8 +64,9 @@ impl Event<'_> {
         }
     }
 
-    /// The subscribers that the event is for.
-    pub fn audience(&self) -> Audience {
+    /// The ids of the cells that it concerns; that of an instance without a cell is empty. `None`
+    /// if it concerns every subscriber.
+    pub fn cells(&self) -> Option<Vec<Text>> {
         match self {
             Self::DesiredLrpCreated { .. }
             | Self::DesiredLrpChanged { .. }
@@ -81,14 +74,12 @@ impl Event<'_> {
             | Self::DesiredLrpRemoved { .. }
             | Self::TaskCreated(_)
             | Self::TaskChanged { .. }
-            | Self::TaskRemoved(_) => Audience::Everyone,
+            | Self::TaskRemoved(_) => None,
             Self::InstanceCreated { lrp, .. }
             | Self::InstanceRemoved { lrp, .. }
-            | Self::InstanceCrashed { before: lrp, .. } => {
-                Audience::Cells(vec![lrp.cell_id.clone()])
-            }
+            | Self::InstanceCrashed { before: lrp, .. } => Some(vec![lrp.cell_id.clone()]),
             Self::InstanceChanged { before, after, .. } => {
-                Audience::Cells(vec![Self::changed_key(before, after).cell_id])
+                Some(vec![Self::changed_key(before, after).cell_id])
             }
         }
     }

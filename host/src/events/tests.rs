@@ -89,10 +89,10 @@ async fn events_are_rendered_once_for_each_stream_and_only_when_they_are_read() 
     let published = PublishedChange::new(task("a"), false);
     let (stream, other): (Arc<str>, Arc<str>) = ("stream".into(), "other".into());
     let rendered = |text: &'static str| {
-        let audience = published.events()[0].audience();
+        let cells = published.events()[0].cells();
         Rendered {
             text: Bytes::from_static(text.as_bytes()),
-            audience,
+            cells,
         }
     };
     let first = published
@@ -120,11 +120,11 @@ async fn rendering_above_the_estimate_is_not_kept_for_those_that_lag() {
     let stream: Arc<str> = "stream".into();
     let large = Rendered {
         text: vec![b'x'; 1 << 20].into(),
-        audience: Audience::Everyone,
+        cells: None,
     };
     let of_many_cells = Rendered {
         text: "x".into(),
-        audience: Audience::Cells(vec![Vec::new(); 100_000]),
+        cells: Some(vec![Vec::new(); 100_000]),
     };
     for event in [&large, &large, &of_many_cells] {
         let rendered = published
@@ -144,7 +144,7 @@ async fn each_stream_keeps_its_rendering_of_a_change_that_waits() {
     for stream in ["1.1", "1.2", "one of 1.0", "another one", "the third one"] {
         let event = Rendered {
             text: vec![b'x'; in_base64].into(),
-            audience: Audience::Everyone,
+            cells: None,
         };
         published
             .rendered(&stream.into(), async || Some(vec![event]))

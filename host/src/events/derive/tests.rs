@@ -269,55 +269,52 @@ fn instance_events_concern_the_cell_of_their_container() {
     let waits = ordinary("UNCLAIMED", "");
     let runs = ordinary("RUNNING", "a");
     let other = ordinary("RUNNING", "b");
-    let on = |container: &str| Audience::Cells(vec![format!("cell of {container}").into_bytes()]);
+    let on = |container: &str| Some(vec![format!("cell of {container}").into_bytes()]);
     let changed = |before, after| {
         Event::InstanceChanged {
             before,
             after,
             trace_id: NO_TRACE,
         }
-        .audience()
+        .cells()
     };
     assert_eq!(
         Event::InstanceCreated {
             lrp: &waits,
             trace_id: NO_TRACE
         }
-        .audience(),
-        Audience::Cells(vec![Vec::new()])
+        .cells(),
+        Some(vec![Vec::new()])
     );
     assert_eq!(
         Event::InstanceRemoved {
             lrp: &runs,
             trace_id: NO_TRACE
         }
-        .audience(),
+        .cells(),
         on("a")
     );
     assert_eq!(changed(&waits, &runs), on("a"));
     assert_eq!(changed(&runs, &waits), on("a"));
     assert_eq!(changed(&runs, &other), on("b"));
-    assert_eq!(changed(&waits, &waits), Audience::Cells(vec![Vec::new()]));
+    assert_eq!(changed(&waits, &waits), Some(vec![Vec::new()]));
     assert_eq!(
         Event::InstanceCrashed {
             before: &runs,
             after: &waits
         }
-        .audience(),
+        .cells(),
         on("a")
     );
-    assert_eq!(
-        Event::TaskCreated(&Task::default()).audience(),
-        Audience::Everyone
-    );
+    assert_eq!(Event::TaskCreated(&Task::default()).cells(), None);
     let lrp = DesiredLrp::default();
     assert_eq!(
         Event::DesiredLrpCreated {
             lrp: &lrp,
             trace_id: NO_TRACE
         }
-        .audience(),
-        Audience::Everyone
+        .cells(),
+        None
     );
 }
 
