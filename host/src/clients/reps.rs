@@ -56,9 +56,6 @@ impl Reps {
         instance: &InstanceKey,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connections) = &self.0 else {
-            return Ok(());
-        };
         let what = "have a cell stop an instance";
         let process_guid = text(&key.process_guid);
         let instance_guid = text(&instance.instance_guid);
@@ -70,8 +67,7 @@ impl Reps {
             &instance_guid,
             "stop",
         ];
-        connections
-            .send(what, Method::POST, cell, &path, Vec::new(), trace_id)
+        self.send(what, Method::POST, cell, &path, Vec::new(), trace_id)
             .await
     }
 
@@ -88,9 +84,6 @@ impl Reps {
         update: &InstanceUpdate,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connections) = &self.0 else {
-            return Ok(());
-        };
         let what = "have a cell update an instance";
         let process_guid = text(&key.process_guid);
         let instance_guid = text(&instance.instance_guid);
@@ -105,7 +98,7 @@ impl Reps {
             let Some(update) = update else { break };
             let path = [version, "lrps", &process_guid, "instances", &instance_guid];
             let body = update_json(key, instance, update).to_string().into_bytes();
-            let sent = connections.send(what, Method::PUT, cell, &path, body, trace_id);
+            let sent = self.send(what, Method::PUT, cell, &path, body, trace_id);
             match sent.await {
                 Err(ClientError::Status { status, .. }) if status == NOT_FOUND => {}
                 answer => return answer,
@@ -124,15 +117,34 @@ impl Reps {
         task_guid: &[u8],
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
-        let Some(connections) = &self.0 else {
-            return Ok(());
-        };
         let what = "have a cell cancel a task";
         let task_guid = text(task_guid);
         let path = ["v1", "tasks", &task_guid, "cancel"];
-        connections
-            .send(what, Method::POST, cell, &path, Vec::new(), trace_id)
+        self.send(what, Method::POST, cell, &path, Vec::new(), trace_id)
             .await
+    }
+
+    /// Sends a request to a path of a cell's rep. `what` is that of [`RequestToSend`].
+    async fn send(
+        &self,
+        what: &'static str,
+        method: Method,
+        cell: &CellPresence,
+        path: &[&str],
+        body: Vec<u8>,
+        trace_id: &TraceId,
+    ) -> Result<(), ClientError> {
+        let Some(connections) = &self.0 else {
+            return Ok(());
+        };
+        let outgoing = RequestToSend {
+            what,
+            method,
+            url: connections.url(cell, path)?,
+            body: body.into(),
+            trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()),
+        };
+        connections.pool.send_for_acceptance(&outgoing).await
     }
 }
 
@@ -162,26 +174,6 @@ impl RepConnections {
             .pop_if_empty()
             .extend(path);
         Ok(url)
-    }
-
-    /// Sends a request to a path of a cell's rep. `what` is that of [`RequestToSend`].
-    async fn send(
-        &self,
-        what: &'static str,
-        method: Method,
-        cell: &CellPresence,
-        path: &[&str],
-        body: Vec<u8>,
-        trace_id: &TraceId,
-    ) -> Result<(), ClientError> {
-        let outgoing = RequestToSend {
-            what,
-            method,
-            url: self.url(cell, path)?,
-            body: body.into(),
-            trace_id: Some(trace_id).filter(|TraceId(id)| !id.is_empty()),
-        };
-        self.pool.send_for_acceptance(&outgoing).await
     }
 }
 
