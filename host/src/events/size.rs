@@ -88,11 +88,7 @@ fn task(task: &Task) -> usize {
 }
 
 fn slot(slot: &Slot) -> usize {
-    [&slot.ordinary, &slot.evacuating, &slot.suspect]
-        .into_iter()
-        .flatten()
-        .map(actual_lrp)
-        .sum()
+    slot.rows().map(actual_lrp).sum()
 }
 
 fn actual_lrp(lrp: &ActualLrp) -> usize {
