@@ -3,6 +3,8 @@
 
 use std::collections::BTreeMap;
 
+use bbs_proto::models::metric_tag_value::DynamicValue;
+
 use super::Text;
 use super::json::{self, Malformed, Scanner};
 
@@ -17,16 +19,6 @@ pub struct MetricTag {
     pub dynamic: i32,
 }
 
-/// The dynamic value is the instance's index.
-pub const DYNAMIC_INDEX: i32 = 1;
-/// The dynamic value is the instance guid.
-pub const DYNAMIC_INSTANCE_GUID: i32 = 2;
-
-const DYNAMIC: [(&[u8], i32); 2] = [
-    (b"INDEX", DYNAMIC_INDEX),
-    (b"INSTANCE_GUID", DYNAMIC_INSTANCE_GUID),
-];
-
 /// Renders metric tags in their stored form.
 pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
     object(tags, |tag, out| {
@@ -39,12 +31,10 @@ pub fn metric_tags_to_json(tags: &MetricTags) -> Vec<u8> {
             if !tag.fixed.is_empty() {
                 out.push(b',');
             }
-            let name = DYNAMIC
-                .iter()
-                .find(|(_, number)| *number == tag.dynamic)
-                .map_or(&b""[..], |(name, _)| name);
+            let value = DynamicValue::try_from(tag.dynamic);
+            let name = value.map_or("", |value| value.as_str_name());
             out.extend_from_slice(b"\"dynamic\":");
-            json::quote(name, out);
+            json::quote(name.as_bytes(), out);
         }
         out.push(b'}');
     })
@@ -74,10 +64,9 @@ fn metric_tag(scanner: &mut Scanner<'_>) -> Result<MetricTag, Malformed> {
             }
         } else if json::names_field(key.as_bytes(), "dynamic") {
             let name = scanner.text()?.unwrap_or_default();
-            tag.dynamic = DYNAMIC
-                .iter()
-                .find(|(known, _)| *known == name)
-                .map_or(0, |(_, number)| *number);
+            let value = std::str::from_utf8(&name).ok();
+            let value = value.and_then(DynamicValue::from_str_name);
+            tag.dynamic = value.map_or(0, i32::from);
         } else {
             scanner.value()?;
         }

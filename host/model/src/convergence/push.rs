@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use bbs_proto::models::metric_tag_value::DynamicValue;
+
 use super::DesiredInstances;
 use crate::Text;
 use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
-use crate::tags::{DYNAMIC_INDEX, DYNAMIC_INSTANCE_GUID, MetricTags};
+use crate::tags::MetricTags;
 
 /// An update for one container: its routes or its tags.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +61,9 @@ pub(super) fn hostnames_differ(desired: &[Text], current: &[Text]) -> bool {
 pub fn resolved_tags(tags: &MetricTags, row: &ActualLrp) -> BTreeMap<Text, Text> {
     tags.iter()
         .map(|(name, tag)| {
-            let value = match tag.dynamic {
-                DYNAMIC_INDEX => row.index.to_string().into(),
-                DYNAMIC_INSTANCE_GUID => row.instance_guid.clone(),
+            let value = match DynamicValue::try_from(tag.dynamic) {
+                Ok(DynamicValue::Index) => row.index.to_string().into(),
+                Ok(DynamicValue::InstanceGuid) => row.instance_guid.clone(),
                 _ => tag.fixed.clone(),
             };
             (name.clone(), value)
