@@ -39,6 +39,12 @@ pub struct ConvergenceInput<'a> {
 }
 
 impl ConvergenceInput<'_> {
+    /// The input of a decision at another time, in nanoseconds since 1970.
+    #[must_use]
+    pub fn at(&self, now_ns: i64) -> Self {
+        Self { now_ns, ..*self }
+    }
+
     /// Whether it is known that the cell of a row is not present.
     pub fn is_on_gone_cell(&self, row: &ActualLrp) -> bool {
         self.cells.is_gone(&row.cell_id, row.since_ns, self.now_ns)

@@ -218,10 +218,7 @@ async fn is_due(
         lrp_updates::plain_slots(&mut reader, &key.process_guid, Some(key.index)).await?;
     let wanted = reader.wanted_of(&key.process_guid).await?;
     let slot = slots.remove(&key.index).unwrap_or_default();
-    let input = ConvergenceInput {
-        now_ns: store.now_ns(),
-        ..*input
-    };
+    let input = input.at(store.now_ns());
     let actions = decide(key.index, &slot, wanted.as_ref(), &input);
     Ok(actions.contains(&SlotAction::Retire))
 }

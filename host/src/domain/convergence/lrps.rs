@@ -292,10 +292,7 @@ fn call_to_retire(
     key: &LrpKey,
     slot: &Slot,
 ) -> Option<RetireCall> {
-    let input = ConvergenceInput {
-        now_ns: service.store().now_ns(),
-        ..*input
-    };
+    let input = input.at(service.store().now_ns());
     let row = slot.ordinary.as_ref()?;
     let has_cell = !row.waits() && !input.is_on_gone_cell(row);
     has_cell.then(|| RetireCall {
@@ -324,10 +321,7 @@ async fn attempt(
     let mut writer = store.writer().await?;
     let wanted = writer.wanted(&key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
-    let input = ConvergenceInput {
-        now_ns: store.now_ns(),
-        ..*input
-    };
+    let input = input.at(store.now_ns());
     let actions = decide(key.index, &before, wanted.as_ref(), &input);
     let mut after = before.clone();
     for action in &actions {
