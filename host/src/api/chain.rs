@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bbs_modules::translate::{AnswerForm, ApiVersion, Method, Translate, TranslateError, Verb};
 use bbs_work::joined;
 
-use super::methods::{self, METHODS, NativeMethod, NativeVersion, STREAMS, Stream, unrevised};
+use super::methods::{self, METHODS, NativeMethod, NativeVersion, Stream, unrevised};
 use super::{LINE_END, NATIVE};
 
 /// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a
@@ -400,11 +400,8 @@ impl TranslatorChain {
         let mut methods = METHODS.iter().filter(|method| method.is_of(version));
         let method =
             methods.find(|method| wanted.is(method.name, Verb::Post, method.path, &hidden));
-        let stream = || {
-            STREAMS
-                .iter()
-                .find(|stream| wanted.is(stream.name, Verb::Post, Some(stream.path), &hidden))
-        };
+        let is_wanted =
+            |stream: &Stream| wanted.is(stream.name(), Verb::Post, Some(stream.path()), &hidden);
         method
             .map(|method| CallTarget::Native {
                 method: method.method,
@@ -412,7 +409,7 @@ impl TranslatorChain {
             })
             .or_else(|| {
                 Some(CallTarget::Stream(StreamTarget::Native {
-                    stream: stream()?.stream,
+                    stream: Stream::ALL.into_iter().find(is_wanted)?,
                     version,
                 }))
             })

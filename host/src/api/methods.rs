@@ -148,26 +148,6 @@ pub enum Stream {
 }
 
 #[derive(Debug)]
-pub(super) struct RegisteredStream {
-    pub(super) stream: Stream,
-    pub(super) name: &'static str,
-    pub(super) path: &'static str,
-}
-
-pub(super) const STREAMS: [RegisteredStream; 2] = [
-    RegisteredStream {
-        stream: Stream::Tasks,
-        name: "TaskEventStream_r1",
-        path: "events/tasks.r1",
-    },
-    RegisteredStream {
-        stream: Stream::LrpInstances,
-        name: "LRPInstanceEventStream_r1",
-        path: "events/lrp_instances.r1",
-    },
-];
-
-#[derive(Debug)]
 pub(super) struct Registered {
     pub(super) method: NativeMethod,
     /// Diego's name of the route, with `_rN` if the path has a revision.
@@ -300,9 +280,9 @@ pub fn routes(version: NativeVersion) -> impl Iterator<Item = Route> {
                 is_paged,
             })
         });
-    calls.chain(STREAMS.iter().map(|stream| Route {
-        name: stream.name,
-        path: stream.path,
+    calls.chain(Stream::ALL.into_iter().map(|stream| Route {
+        name: stream.name(),
+        path: stream.path(),
         is_stream: true,
         is_paged: false,
     }))
@@ -363,11 +343,22 @@ impl NativeMethod {
 }
 
 impl Stream {
+    pub(super) const ALL: [Self; 2] = [Self::Tasks, Self::LrpInstances];
+
     /// The registered name of the stream, with its revision.
     pub fn name(self) -> &'static str {
-        let mut streams = STREAMS.iter();
-        let registered = streams.find(|registered| registered.stream == self);
-        registered.expect("every stream is registered").name
+        match self {
+            Self::LrpInstances => "LRPInstanceEventStream_r1",
+            Self::Tasks => "TaskEventStream_r1",
+        }
+    }
+
+    /// The path below the API's root.
+    pub(super) fn path(self) -> &'static str {
+        match self {
+            Self::LrpInstances => "events/lrp_instances.r1",
+            Self::Tasks => "events/tasks.r1",
+        }
     }
 }
 
