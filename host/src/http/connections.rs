@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use bbs_work::log_sampling::LineLimit;
@@ -63,7 +63,8 @@ pub(super) struct Connections {
     next: AtomicU64,
     /// Limit of the lines about connections for which others are closed.
     displaced: LineLimit,
-    streams: AtomicUsize,
+    /// For event streams: half of the connections.
+    streams: Arc<Semaphore>,
 }
 
 /// One open connection.
@@ -103,6 +104,7 @@ impl Waits {
 
 impl Connections {
     pub(super) fn new(port: &'static str, most: usize) -> Arc<Self> {
+        let streams = Semaphore::new((most / 2).max(1));
         Arc::new(Self {
             port,
             most: most.max(1),
@@ -110,7 +112,7 @@ impl Connections {
             ended: Notify::new(),
             next: AtomicU64::default(),
             displaced: LineLimit::default(),
-            streams: AtomicUsize::default(),
+            streams: Arc::new(streams),
         })
     }
 
@@ -313,32 +315,26 @@ impl ConnectionHandle {
     /// Begins an event stream; `None` if half of the connections are event streams, which end only
     /// with their clients.
     pub(super) fn begin_stream(&self) -> Option<OpenStream> {
-        let most = (self.connections.most / 2).max(1);
-        let begun = self.connections.streams.fetch_update(
-            Ordering::Relaxed,
-            Ordering::Relaxed,
-            |streams| (streams < most).then_some(streams + 1),
-        );
-        begun.ok()?;
+        let permit = Arc::clone(&self.connections.streams).try_acquire_owned();
+        let permit = permit.ok()?;
         self.connection.waits.lock().is_stream = true;
-        Some(OpenStream(self.clone()))
+        Some(OpenStream {
+            connection: Arc::clone(&self.connection),
+            _permit: permit,
+        })
     }
 }
 
 /// An open event stream; dropping it ends the count.
 #[derive(Debug)]
-pub(super) struct OpenStream(ConnectionHandle);
-
-impl OpenStream {
-    pub(super) fn connection(&self) -> Arc<Connection> {
-        Arc::clone(&self.0.connection)
-    }
+pub(super) struct OpenStream {
+    pub(super) connection: Arc<Connection>,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Drop for OpenStream {
     fn drop(&mut self) {
-        self.0.connection.waits.lock().is_stream = false;
-        self.0.connections.streams.fetch_sub(1, Ordering::Relaxed);
+        self.connection.waits.lock().is_stream = false;
     }
 }
 

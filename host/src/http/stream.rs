@@ -41,7 +41,8 @@ pub(super) fn response(
     metrics: Metrics,
     open: OpenStream,
 ) -> Response {
-    tokio::spawn(close_when_cut(events.cut(), open.connection()));
+    let connection = Arc::clone(&open.connection);
+    tokio::spawn(close_when_cut(events.cut(), connection));
     Response::builder()
         .status(StatusCode::OK)
         .header(header::CONTENT_TYPE, EVENT_STREAM)
