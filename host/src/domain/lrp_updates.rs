@@ -8,7 +8,7 @@ mod archive;
 mod switch;
 
 pub use archive::{DefinitionList, definitions};
-pub use switch::{cancel, roll_back};
+pub use switch::{DefinitionChange, change_definition};
 
 pub(super) use archive::prune;
 pub(super) use switch::{Switched, announce_all, finish, put_credentials, switch, to_switch_to};

@@ -8,8 +8,9 @@ use super::{
     wire,
 };
 use crate::api::methods::DesiredLrpChange;
+use crate::domain::desired_lrps;
+use crate::domain::lrp_updates::{self, DefinitionChange};
 use crate::domain::validation::{self, Validate};
-use crate::domain::{desired_lrps, lrp_updates};
 
 pub(super) async fn list(page: &mut Page, call: HandlerCall<'_>) -> HandlerResult {
     let lrps = desired_lrps::list(page, &filter(call.decode()?)).await?;
@@ -131,17 +132,14 @@ pub(super) async fn change(
             let process_guid = call
                 .valid::<proto::CancelUpdateDesiredLrpRequest>()?
                 .process_guid;
-            lrp_updates::cancel(service, &process_guid, call.trace_id).await?;
+            let change = DefinitionChange::Cancel;
+            lrp_updates::change_definition(service, &process_guid, change, call.trace_id).await?;
         }
         DesiredLrpChange::RollBack => {
             let request: proto::RollbackDesiredLrpRequest = call.valid()?;
-            lrp_updates::roll_back(
-                service,
-                &request.process_guid,
-                &request.definition_id,
-                call.trace_id,
-            )
-            .await?;
+            let process_guid = &request.process_guid;
+            let change = DefinitionChange::RollBack(&request.definition_id);
+            lrp_updates::change_definition(service, process_guid, change, call.trace_id).await?;
         }
         DesiredLrpChange::Remove => {
             let process_guid = call.valid::<proto::RemoveDesiredLrpRequest>()?.process_guid;

@@ -30,47 +30,22 @@ pub(in crate::domain) struct Switched {
 
 /// A change of the definition alone.
 #[derive(Debug, Clone, Copy)]
-enum DefinitionChange<'a> {
+pub enum DefinitionChange<'a> {
+    /// Reverts the update under way: all instances run the previous definition again. A repeated
+    /// cancellation changes nothing.
     Cancel,
-    /// To the archived definition with this id.
+    /// Updates to the archived definition with this id, also while a cancelled update is under way,
+    /// which is resumed if the definition is its own.
     RollBack(&'a [u8]),
 }
 
-/// Reverts the update under way: all instances run the previous definition again. A repeated
-/// cancellation changes nothing.
+/// Changes the definition of a desired LRP.
 ///
 /// # Errors
-/// `NotFound` if there is no such desired LRP; `NoUpdateInProgress`; errors of the store.
-pub async fn cancel(
-    service: &Service,
-    process_guid: &[u8],
-    trace_id: &TraceId,
-) -> Result<(), DomainError> {
-    change_definition(service, process_guid, DefinitionChange::Cancel, trace_id).await
-}
-
-/// Updates a desired LRP to an archived definition, also while a cancelled update is under way,
-/// which is resumed if the definition is its own.
-///
-/// # Errors
-/// `NotFound` if there is no such desired LRP; `UpdateInProgress` during an update that is not
-/// cancelled; `DefinitionNotFound` if the definition is not stored any more; errors of the store.
-pub async fn roll_back(
-    service: &Service,
-    process_guid: &[u8],
-    definition_id: &[u8],
-    trace_id: &TraceId,
-) -> Result<(), DomainError> {
-    change_definition(
-        service,
-        process_guid,
-        DefinitionChange::RollBack(definition_id),
-        trace_id,
-    )
-    .await
-}
-
-async fn change_definition(
+/// `NotFound` if there is no such desired LRP; `NoUpdateInProgress` for a cancellation without one;
+/// for a rollback, `UpdateInProgress` during an update that is not cancelled, and
+/// `DefinitionNotFound` if the definition is not stored any more; errors of the store.
+pub async fn change_definition(
     service: &Service,
     process_guid: &[u8],
     change: DefinitionChange<'_>,
