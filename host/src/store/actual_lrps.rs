@@ -161,12 +161,10 @@ fn condition(filter: &ActualLrpFilter) -> Filter {
         .equals_if_any("domain", &filter.domain)
         .equals_if_any("cell_id", &filter.cell_id)
         .one_of(TABLE.key, &filter.process_guids);
-    filter
-        .index
-        .into_iter()
-        .fold(condition, |condition, index| {
-            condition.is("instance_index", index)
-        })
+    match filter.index {
+        Some(index) => condition.is("instance_index", index),
+        None => condition,
+    }
 }
 
 fn actual_lrp(record: &Record<'_>) -> Result<ActualLrp, RecordReadError> {
