@@ -1,18 +1,17 @@
 //! Sends an update of internal routes and metric tags to running containers. Bounds the requests of
 //! all updates together, apart from those of stops: a cell that does not answer holds many of them.
 
-use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter};
+use bbs_model::actual_lrp::ActualLrp;
 use bbs_model::convergence::{resolved_tags, tags_differ};
 use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
-use bbs_model::slot::Slot;
 use bbs_model::tags::{MetricTags, hostnames_from_json};
 use bbs_model::{Text, TraceId};
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
 use crate::clients::reps::InstanceUpdate;
-use crate::domain::{DomainError, Service};
+use crate::domain::{DomainError, Service, lrp_updates};
 
 /// The changed values to send to the containers.
 struct ContainerUpdate {
@@ -87,17 +86,8 @@ async fn update_containers(
     values: &ContainerUpdate,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    let filter = ActualLrpFilter {
-        process_guids: vec![process_guid.to_vec()],
-        ..Default::default()
-    };
-    let rows = service
-        .store()
-        .look()
-        .await?
-        .plain_instances(&filter)
-        .await?;
-    let slots = Slot::by_index(rows);
+    let slots =
+        lrp_updates::plain_slots(&mut service.store().look().await?, process_guid, None).await?;
     let containers: Vec<_> = slots.values().flat_map(|slot| slot.containers()).collect();
     let workers = service.policy().update_workers;
     stream::iter(containers)
