@@ -173,17 +173,18 @@ struct Fields {
 
 impl Fields {
     fn put(&mut self, field: &Field, value: impl Into<Value>) {
-        let value = value.into();
-        match (field.name(), &value) {
-            ("message", _) => drop(self.data.insert("text".to_owned(), value)),
+        let value: Value = value.into();
+        let key = match field.name() {
+            "message" => "text",
             // Without a trace the id is empty, and Diego omits the key.
-            ("trace_id" | "span_id", Value::String(id)) if id.is_empty() => {}
+            "trace_id" | "span_id" if value == "" => return,
+            "trace_id" => "trace-id",
+            "span_id" => "span-id",
             // The key under which Diego's parsers expect the error.
-            ("fault" | "reason", _) => drop(self.data.insert("error".to_owned(), value)),
-            ("trace_id", _) => drop(self.data.insert("trace-id".to_owned(), value)),
-            ("span_id", _) => drop(self.data.insert("span-id".to_owned(), value)),
-            (name, _) => drop(self.data.insert(name.to_owned(), value)),
-        }
+            "fault" | "reason" => "error",
+            name => name,
+        };
+        self.data.insert(key.to_owned(), value);
     }
 }
 
