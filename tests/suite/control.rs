@@ -461,6 +461,64 @@ async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
     serving.ping().await;
 }
 
+/// Goal: an operator who drains in order to go back learns that a standby leaves that to the
+/// master.
+#[tokio::test]
+async fn drain_of_a_standby_leaves_the_way_back_to_the_master() {
+    let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let standby = Installation::on(master.database.clone(), &modules())
+        .set("rollback_on_drain_to_version", VERSION);
+    let serving = master.serve();
+    let mut waiting = standby
+        .command(&["serve"])
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut shown = String::new();
+    until(|| {
+        shown = standby.succeed(&["drain"]);
+        shown.starts_with("The host has ended.\n")
+    })
+    .await;
+    assert!(
+        shown.contains("Another host holds the lock")
+            && shown.contains(&format!("has to take the database back to {VERSION}")),
+        "{shown}"
+    );
+    assert!(waiting.wait().unwrap().success());
+    assert_eq!(master.data_version(), NEWEST);
+    serving.ping().await;
+}
+
+on_each_database!(drain_takes_the_database_back_after_a_host_that_has_not);
+/// Method: the key is set after the host has read its configuration.
+async fn drain_takes_the_database_back_after_a_host_that_has_not(kind: Kind) {
+    let installation = Installation::of_diego(&modules(), kind).await;
+    let mut host = installation.serve();
+    let installation = installation.set("rollback_on_drain_to_version", VERSION);
+    let shown = installation.succeed(&["drain"]);
+    assert!(
+        shown.starts_with("The host has ended.\n")
+            && shown.contains(&format!("Migrated from {NEWEST} to {VERSION}.")),
+        "{shown}"
+    );
+    assert!(host.wait().success());
+    assert_eq!(installation.data_version(), VERSION);
+
+    installation.succeed(&["migrate", "up"]);
+    let without = installation.set("rollback_on_drain_to_version", Value::Null);
+    let mut host = without.serve();
+    let faulty = without.set("rollback_on_drain_to_version", "x");
+    let drained = faulty.run(&["drain"]);
+    assert_eq!(drained.status.code(), Some(2), "{}", text(&drained));
+    assert!(
+        text(&drained).contains("the host has ended, and the database may be above"),
+        "{}",
+        text(&drained)
+    );
+    assert!(host.wait().success());
+}
+
 #[tokio::test]
 async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
     let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;

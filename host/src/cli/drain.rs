@@ -5,7 +5,7 @@ use anyhow::Context;
 use bbs_work::progress::{ENDED, FAILED};
 use clap::Args;
 
-use super::migrate::{Steered, migrate_down_without_host};
+use super::migrate::{Steered, migrate_down_after_host, migrate_down_without_host};
 use super::output;
 use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
@@ -18,8 +18,9 @@ use crate::config::ExaminedConfig;
 /// signal, no supervisor limits the time: call this before the supervisor stops the host, as the
 /// drain script of the BOSH release does. May be interrupted; the host goes on.
 ///
-/// If no host answers and `rollback_on_drain_to_version` is set, this command takes the database
-/// back itself, as `bbs migrate down` does, unless another host holds the lock.
+/// If `rollback_on_drain_to_version` is set, and no host answers or the host has not taken the
+/// database back, this command does, as `bbs migrate down` does, unless another host holds the
+/// lock. A standby takes nothing back, nor does the host of a BOSH job that had a signal before.
 #[derive(Debug, Args)]
 pub struct DrainCommand {
     #[command(flatten)]
@@ -31,7 +32,7 @@ impl DrainCommand {
     ///
     /// # Errors
     /// The host cannot be reached, or did not end as it should; or none answers, and the
-    /// configuration has a fault, or the database cannot be taken back.
+    /// configuration has a fault; or the database cannot be taken back.
     pub async fn run(self) -> anyhow::Result<()> {
         let Steered { config, json } = self.host;
         // The file may have a fault since the host has read it.
@@ -58,8 +59,26 @@ impl DrainCommand {
         if !json {
             output::announce("The host has ended.");
         }
-        Ok(())
+        after_host(examined, json).await.context(
+            "the host has ended, and the database may be above the version of `rollback_on_drain_to_version`; once the reason is \
+             mended, run `bbs drain` again, or `bbs migrate down`",
+        )
     }
+}
+
+/// Takes the database back if the configuration says so and the host, which has ended, has not.
+async fn after_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()> {
+    let goes_back = examined.config.migration.rollback_on_drain_to.is_some();
+    let faulty = examined.faulty_keys();
+    // A fault of another key does not matter where nothing has to be taken back.
+    if !goes_back && !faulty.contains("rollback_on_drain_to_version") {
+        return Ok(());
+    }
+    let config = examined.without_faults()?;
+    if let Some(to) = config.migration.rollback_on_drain_to {
+        return migrate_down_after_host(config, to, json).await;
+    }
+    Ok(())
 }
 
 /// Reports that no host answers, and takes the database back if the configuration says so.

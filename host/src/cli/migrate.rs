@@ -7,8 +7,9 @@ mod render;
 mod steer;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use bbs_database::{Address, Dialect};
+use bbs_database::{Address, Database, Dialect};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::progress::Progress;
 use clap::{Args, Subcommand, ValueEnum};
@@ -230,6 +231,12 @@ pub(super) async fn existing(config: &Path) -> anyhow::Result<Prepared> {
 
 /// [`existing`] for a configuration that was read.
 async fn open_existing(config: Config) -> anyhow::Result<Prepared> {
+    ensure_database_exists(&config)?;
+    let loading = Progress::default();
+    Ok(progress::shown(&loading, Prepared::new(config, &loading)).await?)
+}
+
+fn ensure_database_exists(config: &Config) -> anyhow::Result<()> {
     if let Address::Sqlite(path) = &config.database {
         anyhow::ensure!(
             path.exists(),
@@ -237,8 +244,7 @@ async fn open_existing(config: Config) -> anyhow::Result<Prepared> {
             path.display()
         );
     }
-    let loading = Progress::default();
-    Ok(progress::shown(&loading, Prepared::new(config, &loading)).await?)
+    Ok(())
 }
 
 /// The data version that `--to` names, or that of a host with this configuration.
@@ -440,6 +446,42 @@ pub(super) async fn migrate_down_without_host(
         );
         return Ok(());
     }
+    // In Locket, the lock of a host that was killed lasts until it expires.
+    let lock = &prepared.config.lock;
+    let lock_expiry = lock.locket.is_some().then_some(lock.ttl);
+    migrate_down_if_master(&prepared, &before, to, lock_expiry, json).await
+}
+
+/// Migrates down as [`migrate_down_without_host`] does, for `bbs drain` of a host that has ended
+/// and released its lock. Prints nothing if that host has migrated down itself.
+pub(super) async fn migrate_down_after_host(
+    config: Config,
+    to: DataVersion,
+    json: bool,
+) -> anyhow::Result<()> {
+    let _logs = Logs::readable(LogLevel::Error);
+    ensure_database_exists(&config)?;
+    // Without the modules: a fault of theirs is none of a host that has migrated down.
+    let database = Database::open(&config.database).await?;
+    let found = migrate::found(&database).await;
+    database.close().await;
+    let before = found?;
+    if is_at_or_below(&before, to) {
+        return Ok(());
+    }
+    let prepared = open_existing(config).await?;
+    migrate_down_if_master(&prepared, &before, to, None, json).await
+}
+
+/// Migrates down unless another host holds the lock, or an import has not ended. With
+/// `lock_expiry`, a lock that is held is tried once more after that time.
+async fn migrate_down_if_master(
+    prepared: &Prepared,
+    before: &Found,
+    to: DataVersion,
+    lock_expiry: Option<Duration>,
+    json: bool,
+) -> anyhow::Result<()> {
     if prepared.is_import_due().await? {
         not_migrated(
             json,
@@ -448,18 +490,16 @@ pub(super) async fn migrate_down_without_host(
         return Ok(());
     }
     let intent = Intent::Down { to };
-    let locked = match lock_for(&prepared, intent).await {
-        // In Locket, the lock of a host that was killed lasts until it expires.
-        Err(StartupError::Locked { .. }) if prepared.config.lock.locket.is_some() => {
-            let ttl = prepared.config.lock.ttl;
-            output::note(format_args!(
-                "The lock of this database is taken; trying again after {ttl:?}."
-            ));
-            tokio::time::sleep(ttl).await;
-            lock_for(&prepared, intent).await
-        }
-        locked => locked,
-    };
+    let mut locked = lock_for(prepared, intent).await;
+    if matches!(locked, Err(StartupError::Locked { .. }))
+        && let Some(expiry) = lock_expiry
+    {
+        output::note(format_args!(
+            "The lock of this database is taken; trying again after {expiry:?}."
+        ));
+        tokio::time::sleep(expiry).await;
+        locked = lock_for(prepared, intent).await;
+    }
     let (lock, fence) = match locked {
         Err(StartupError::Locked { holder }) => {
             let own = prepared.config.lock.uuid.as_deref();
@@ -479,17 +519,17 @@ pub(super) async fn migrate_down_without_host(
         }
         locked => locked.map_err(nothing_done)?,
     };
-    let work = bring_part(&prepared, &fence, intent, None);
-    let (progressed, waiting) = until_interrupted(&prepared, lock, work).await?;
+    let work = bring_part(prepared, &fence, intent, None);
+    let (progressed, waiting) = until_interrupted(prepared, lock, work).await?;
     if json {
         output::announce(serde_json::json!({ "outcome": progressed, "quarantined": waiting }));
     } else {
-        output::announce(render::progressed(&progressed, &before, waiting).trim_end());
+        output::announce(render::progressed(&progressed, before, waiting).trim_end());
     }
     Ok(())
 }
 
-/// The result of [`migrate_down_without_host`] where nothing was done.
+/// The result of `bbs drain` where this command does not migrate down.
 fn not_migrated(json: bool, reason: std::fmt::Arguments<'_>) {
     if json {
         output::note(reason);

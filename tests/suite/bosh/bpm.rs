@@ -15,6 +15,7 @@ use http_body::Frame;
 use http_body_util::StreamBody;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::api::lrp;
 use crate::harness::bosh::bpm::BpmWorld;
@@ -368,30 +369,33 @@ async fn api_serves_clients_with_a_certificate_and_no_others(kind: Kind) {
         .expect_err("the host requires a certificate");
 }
 
-on_each_server!(stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time);
-async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) {
-    let (world, mut host) = deployed(kind, 0).await;
-    let client = world.client();
-    // A body that never ends. Its second part is awaited once the head is sent.
+/// A request whose head the host has read. The rest of its body is sent after its beginning.
+async fn begin_request(
+    world: &BpmWorld,
+    beginning: Bytes,
+    rest: impl Future<Output = Bytes> + Send + Sync + 'static,
+) -> JoinHandle<reqwest::Result<reqwest::Response>> {
     let (sent, is_sent) = oneshot::channel();
-    let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(Bytes::from_static(
-        b"\n",
-    )))]);
-    let rest = stream::once(async {
+    let first = stream::iter([Ok::<_, std::io::Error>(Frame::data(beginning))]);
+    // It is awaited once the head is sent.
+    let rest = stream::once(async move {
         let _ = sent.send(());
-        future::pending().await
+        Ok(Frame::data(rest.await))
     });
     let body = reqwest::Body::wrap(StreamBody::new(first.chain(rest)));
-    let in_flight = tokio::spawn(
-        client
-            .post(world.url("/v1/domains/upsert"))
-            .body(body)
-            .send(),
-    );
+    let call_of_body = world.client().post(world.url("/v1/domains/upsert"));
+    let in_flight = tokio::spawn(call_of_body.body(body).send());
     is_sent.await.expect("the connection is open");
     // The host has read the head of that request once it has answered a later one of another
     // connection.
     let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
+    in_flight
+}
+
+on_each_server!(stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time);
+async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) {
+    let (world, mut host) = deployed(kind, 0).await;
+    let in_flight = begin_request(&world, Bytes::from_static(b"\n"), future::pending()).await;
     tokio::task::spawn_blocking(move || {
         succeeded(world.bpm_stop());
         assert_eq!(
@@ -404,6 +408,31 @@ async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) 
     })
     .await
     .expect("the host is stopped");
+    in_flight
+        .await
+        .expect("no panic")
+        .expect_err("the request was cut off");
+}
+
+on_each_server!(drain_of_a_host_that_a_signal_ends_takes_the_database_back);
+/// Goal: a signal that the host gets before the drain leaves no database that the older BBS
+/// refuses. Method: a request in flight keeps the host from its end until the drain has reached it.
+async fn drain_of_a_host_that_a_signal_ends_takes_the_database_back(kind: Kind) {
+    let (world, mut host) = deployed(kind, 0).await;
+    let in_flight = begin_request(&world, Bytes::from_static(b"\n"), future::pending()).await;
+    let api = world.address("listen_addr");
+    host.signal("TERM");
+    until(|| TcpStream::connect(api).is_err()).await;
+    tokio::task::spawn_blocking(move || {
+        assert_eq!(succeeded(world.script("drain")), "0\n");
+        assert_eq!(host.wait().code(), Some(0));
+        let log = std::fs::read_to_string(world.path("sys/log/bbs/drain.log")).expect("a log");
+        assert!(log.contains("The host has ended."), "{log}");
+        assert_eq!(version(&world), VERSION);
+        assert_eq!(world.locket.holder(), None);
+    })
+    .await
+    .expect("the database is taken back");
     in_flight
         .await
         .expect("no panic")
@@ -426,22 +455,13 @@ async fn drain_lets_a_request_finish_that_a_signal_would_cut_off() {
         ttl: 0,
     };
     let request = request.encode_to_vec();
-    let [beginning, end] =
-        [&request[..1], &request[1..]].map(|part| Frame::data(Bytes::copy_from_slice(part)));
-    let (sent, is_sent) = oneshot::channel();
+    let [beginning, end] = [&request[..1], &request[1..]].map(Bytes::copy_from_slice);
     let (finish, is_late) = oneshot::channel::<()>();
-    let first = stream::iter([Ok::<_, std::io::Error>(beginning)]);
-    let rest = stream::once(async move {
-        let _ = sent.send(());
+    let rest = async move {
         let _ = is_late.await;
-        Ok(end)
-    });
-    let body = reqwest::Body::wrap(StreamBody::new(first.chain(rest)));
-    let call_of_body = world.client().post(world.url("/v1/domains/upsert"));
-    let in_flight = tokio::spawn(call_of_body.body(body).send());
-    is_sent.await.expect("the connection is open");
-    // The host has read the head of that request once it has answered a later one.
-    let _: proto::PingResponse = call(&world.client(), world.url("/v1/ping"), &()).await;
+        end
+    };
+    let in_flight = begin_request(&world, beginning, rest).await;
     let api = world.address("listen_addr");
     let drained = tokio::task::spawn_blocking(move || world.script("drain"));
     until(|| TcpStream::connect(api).is_err()).await;
