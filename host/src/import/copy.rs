@@ -106,8 +106,9 @@ pub async fn copy(
     Ok(state)
 }
 
-/// Checks that no other BBS has begun to use the database while the store was surveyed: from the
-/// record of the import on, the next attempt drops the tables with all rows.
+/// Checks that no other BBS has begun to use the database while the store was surveyed, nor the
+/// names of indexes: from the record of the import on, the next attempt drops the tables with all
+/// rows.
 async fn check_unused(
     tx: &mut Transaction,
     context: &Context,
@@ -116,10 +117,7 @@ async fn check_unused(
     if let Found::Versioned { .. } = migrate::found_in(tx).await? {
         return Err(ImportError::InUse);
     }
-    match existing {
-        ExistingRows::Refused => Ok(filling::check_in(tx, context).await?),
-        ExistingRows::Dropped => Ok(()),
-    }
+    Ok(filling::check_in(tx, context, VERSION, existing).await?)
 }
 
 async fn delete_runs(tx: &mut Transaction, guids: Vec<&str>) -> Result<(), ImportError> {

@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 
 use super::lock_waits::{change_schema, patiently};
-use super::{Context, MigrateError, fresh, layout_history, state};
+use super::{Context, MigrateError, fresh, in_the_way, layout_history, state};
 use crate::lock::fence::Fence;
 
 /// The rows that the tables may have when they are created anew.
@@ -19,21 +19,39 @@ pub enum ExistingRows {
     Dropped,
 }
 
-/// Checks that nothing is in the place of the tables to fill.
+/// Checks that nothing is in the place of the tables of a version, which are to be filled, or has
+/// the name of one of their indexes.
 ///
 /// # Errors
-/// A table has rows, something else has the name of one, or the database fails. Nothing was
-/// written.
-pub async fn check(context: &Context) -> Result<(), MigrateError> {
-    check_in(&mut context.database.read().await?, context).await
+/// The catalog does not have the version, a table has rows, something else has a name, or the
+/// database fails. Nothing was written.
+pub async fn check(
+    context: &Context,
+    version: DataVersion,
+    existing: ExistingRows,
+) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    check_in(&mut reader, context, version, existing).await
 }
 
 /// [`check`] within a transaction.
 ///
 /// # Errors
 /// As of [`check`].
-pub async fn check_in(tx: &mut Transaction, context: &Context) -> Result<(), MigrateError> {
-    fresh::check(tx, &layout_history(&context.migrations)?).await
+pub async fn check_in(
+    tx: &mut Transaction,
+    context: &Context,
+    version: DataVersion,
+    existing: ExistingRows,
+) -> Result<(), MigrateError> {
+    let layouts = layout_history(&context.migrations)?;
+    let layout = layouts
+        .at(version)
+        .ok_or(MigrateError::UnknownTarget { version })?;
+    if existing == ExistingRows::Refused {
+        fresh::check(tx, &layouts).await?;
+    }
+    in_the_way::check_of_new_tables(tx, &layouts, layout).await
 }
 
 /// Creates the tables of a version, empty, and with indexes only in a cluster; removes what is

@@ -1,9 +1,13 @@
 //! Finds what has a name that a migration needs: for a table that it creates, for an original that
-//! it sets aside, and for the columns and indexes that a table gets. Reads only.
+//! it sets aside, and for the columns and indexes that a table gets; and the names of indexes that
+//! an import needs. Reads only.
+
+use std::collections::BTreeMap;
 
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction};
-use bbs_lens::layout::schema::{Index, Table};
+use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::schema::{Layout, Table};
 
 use super::error::in_catalog;
 use super::plan::{Strategy, TablePlan, replaced, side_table};
@@ -55,24 +59,58 @@ pub(super) async fn check(
         .iter()
         .flat_map(|plan| new_index_names(work, plan))
         .collect();
-    let holders = schema::holders_of_index_names(tx, &names)
-        .await
-        .about("the indexes of this schema")?;
+    let holders = holders(tx, &names).await?;
     for plan in &work.plans {
         for name in new_index_names(work, plan) {
             if let Some(holder) = holders.get(&name)
                 && !lets_go(histories, work, plan, &name, holder, &recorded)
             {
-                let object = if *holder == name {
-                    "another object".to_owned()
-                } else {
-                    format!("an index of table {holder}")
-                };
-                reasons.push(in_the_way(&name, object));
+                reasons.push(held(&name, holder));
             }
         }
     }
     Ok(())
+}
+
+/// The names of the indexes of a layout are free, or those of indexes of the catalog's tables,
+/// which are dropped before those of the layout are created.
+pub(super) async fn check_of_new_tables(
+    tx: &mut Transaction,
+    layouts: &LayoutHistory,
+    layout: &Layout,
+) -> Result<(), MigrateError> {
+    let dialect = tx.dialect();
+    let tables = layout.tables.values();
+    let names: Vec<_> = tables
+        .flat_map(|table| index_names(dialect, table))
+        .collect();
+    let dropped = layouts.table_names();
+    let holders = holders(tx, &names).await?;
+    let reasons = holders
+        .iter()
+        .filter(|(_, holder)| !dropped.contains(holder.as_str()))
+        .map(|(name, holder)| held(name, holder));
+    MigrateError::refuse(reasons.collect())
+}
+
+/// By name of an index, the table whose index has it, or the object that has it.
+async fn holders(
+    tx: &mut Transaction,
+    names: &[String],
+) -> Result<BTreeMap<String, String>, MigrateError> {
+    Ok(schema::holders_of_index_names(tx, names)
+        .await
+        .about("the indexes of this schema")?)
+}
+
+/// The reason against an index whose name `holder` has.
+fn held(name: &str, holder: &str) -> MigrateError {
+    let object = if holder == name {
+        "another object".to_owned()
+    } else {
+        format!("an index of table {holder}")
+    };
+    in_the_way(name, object)
 }
 
 fn in_the_way(name: &str, object: String) -> MigrateError {
@@ -131,19 +169,23 @@ fn alike_in(
 /// The names of the indexes that are created for a table, with that of its primary key.
 fn new_index_names(work: &Work, plan: &TablePlan) -> Vec<String> {
     let table = &plan.table;
-    let names = |indexes: &[Index]| indexes.iter().map(|index| index.name.clone()).collect();
     match plan.strategy {
         Strategy::Untouched => Vec::new(),
         Strategy::InPlace => {
             let (_, new, _) = plan.additions(work.lens.source.tables.get(&table.name));
-            names(&new)
+            new.into_iter().map(|index| index.name).collect()
         }
-        Strategy::Create | Strategy::Copy => {
-            let mut names: Vec<_> = names(&table.indexes);
-            names.extend(schema::name_of_key(work.dialect, &table.name));
-            names
-        }
+        Strategy::Create | Strategy::Copy => index_names(work.dialect, table),
     }
+}
+
+/// The names of the indexes of a table, with that of its primary key.
+fn index_names(dialect: Dialect, table: &Table) -> Vec<String> {
+    let indexes = table.indexes.iter();
+    indexes
+        .map(|index| index.name.clone())
+        .chain(schema::name_of_key(dialect, &table.name))
+        .collect()
 }
 
 /// Whether a new index may have the name that something else has, where the names of indexes are

@@ -27,6 +27,16 @@ pub(super) struct ImportStatus {
     state: Option<ImportState>,
 }
 
+impl ImportStatus {
+    /// The rows that the tables to import into may have: those of an earlier attempt.
+    fn existing_rows(&self) -> ExistingRows {
+        match &self.state {
+            Some(state) if state.phase == ImportPhase::Copying => ExistingRows::Dropped,
+            _ => ExistingRows::Refused,
+        }
+    }
+}
+
 impl Prepared {
     /// Whether the import from etcd has not ended.
     pub(crate) async fn is_import_due(&self) -> Result<bool, StartupError> {
@@ -87,14 +97,7 @@ impl Prepared {
         tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
         let survey = import::survey(&etcd, &context).await?;
         survey.may_import(&context.tuning, stale)?;
-        let has_begun = status
-            .state
-            .is_some_and(|state| state.phase == ImportPhase::Copying);
-        let existing = if has_begun {
-            ExistingRows::Dropped
-        } else {
-            ExistingRows::Refused
-        };
+        let existing = status.existing_rows();
         let state = import::copy(&etcd, &context, fence, &survey, existing).await?;
         let counts = state.report.total();
         tracing::info!(
@@ -204,24 +207,23 @@ impl Prepared {
     /// Checks that an import may begin. Reads only the database.
     ///
     /// # Errors
-    /// It was imported to, or is in use, or a version is pinned that is below the import's.
+    /// It was imported to, or is in use, something has a name that the import needs, or a version
+    /// is pinned that is below the import's.
     pub async fn may_import(&self) -> Result<(), StartupError> {
-        let ImportStatus { due, state } = self.import_status().await?;
-        let has_begun = |state: &ImportState| state.phase == ImportPhase::Copying;
+        let status = self.import_status().await?;
+        let existing = status.existing_rows();
+        let ImportStatus { due, state } = status;
         match due {
             Due::Import => {
                 self.check_pin()?;
-                // The rows of an earlier attempt are dropped.
-                if !state.as_ref().is_some_and(has_begun) {
-                    filling::check(&self.context()).await?;
-                }
+                filling::check(&self.context(), import::VERSION, existing).await?;
                 self.check_keys().await
             }
             Due::Unmarked { served: false } => self.check_keys().await,
             Due::NotIntoThis => Err(ImportError::InUse.into()),
             Due::Interrupted => Err(ImportError::NotConfigured.into()),
             Due::Nothing | Due::Unmarked { served: true } => {
-                match state.filter(|state| !has_begun(state)) {
+                match state.filter(|state| state.phase != ImportPhase::Copying) {
                     Some(ImportState { report, .. }) => Err(ImportError::Done {
                         report: Box::new(report),
                     }

@@ -376,6 +376,41 @@ async fn database_in_use_is_not_imported_into(kind: Kind) {
     assert_eq!(etcd.everything().await, before);
 }
 
+on_each_database!(name_of_an_index_that_another_table_has_is_refused_before_the_first_write);
+/// Goal: nothing is imported whose indexes could not be created at its end, neither at first nor
+/// after an import that was killed.
+async fn name_of_an_index_that_another_table_has_is_refused_before_the_first_write(kind: Kind) {
+    const INDEX: &str = "CREATE INDEX desired_lrps_domain_idx ON owners (domain)";
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let before = etcd.everything().await;
+    let installation = importing(kind, &etcd);
+    let database = installation.database.open().await;
+    let owners = "CREATE TABLE owners (id INTEGER PRIMARY KEY, domain VARCHAR(40))";
+    execute(&database, owners).await;
+    execute(&database, INDEX).await;
+    if matches!(kind, Kind::Sqlite | Kind::Postgres) {
+        let expected = [
+            "needs the name desired_lrps_domain_idx",
+            "an index of table owners has it",
+        ];
+        refuse(&installation, &expected);
+        let mut written = tables(&installation).await;
+        written.retain(|name| !is_of_the_lock(name));
+        assert_eq!(written, ["owners"]);
+
+        execute(&database, "DROP INDEX desired_lrps_domain_idx").await;
+        kill(stopped(&installation, "after-import-batch"));
+        execute(&database, INDEX).await;
+        refuse(&installation, &expected);
+        assert_eq!(etcd.everything().await, before);
+        execute(&database, "DROP INDEX desired_lrps_domain_idx").await;
+    }
+    database.close().await;
+    import(&installation);
+    assert_eq!(served(&installation).await.desired.len(), 2);
+}
+
 on_each_database!(imported_database_is_not_imported_into_again);
 async fn imported_database_is_not_imported_into_again(kind: Kind) {
     let etcd = Etcd::start().await;
