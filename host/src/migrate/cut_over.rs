@@ -147,6 +147,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         .await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
+    drop_indexes(&mut tx, job).await?;
     for plan in &job.plans {
         let name = &plan.table.name;
         let statements = match plan.strategy {
@@ -178,6 +179,23 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
     tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
     Ok(phase)
+}
+
+/// Drops the indexes that tables lose which are changed in place, before any other is created: an
+/// index of another table may get the name.
+async fn drop_indexes(tx: &mut Transaction, job: &Job) -> Result<(), MigrateError> {
+    for plan in &job.plans {
+        let name = &plan.table.name;
+        let (_, _, old) = plan.additions(job.lens.source.tables.get(name));
+        if plan.strategy == Strategy::InPlace
+            && !old.is_empty()
+            && let Some(found) = schema::read_back(tx, name).await?
+        {
+            let drops = statements::index_drops(job.dialect, &job.lens, plan, &found);
+            run(tx, name, drops).await?;
+        }
+    }
+    Ok(())
 }
 
 /// All at once: clients wait for each answer of the database.

@@ -205,7 +205,8 @@ fn lets_go(
         || work.from == 0 && histories.catalog.table_names().contains(holder);
     let has_index = |table: &Table| table.indexes.iter().any(|index| index.name == name);
     // The cut-over takes it from that table before it creates others.
-    let is_moved = replaced(lens, &work.plans).contains(holder)
+    let is_moved = (replaced(lens, &work.plans).contains(holder)
+        || work.in_place(holder).is_some())
         && lens.source.tables.get(holder).is_some_and(has_index)
         && !lens
             .target

@@ -186,6 +186,7 @@ async fn cut_over(
             let statements = schema::set_aside(dialect, &lens.source.tables[&name], &aside);
             LayoutChange::of(step, &name, statements)
         }));
+        changes.extend(index_drops(target, lens, plans).await?);
     }
     for plan in plans {
         let name = &plan.table.name;
@@ -194,8 +195,13 @@ async fn cut_over(
             Strategy::Untouched => continue,
             Strategy::InPlace => {
                 let found = target.found(lens, name).await?;
+                let changed = if is_at_once {
+                    statements::additions
+                } else {
+                    statements::in_place
+                };
                 found
-                    .map(|found| statements::in_place(target.server(), lens, plan, &found))
+                    .map(|found| changed(target.server(), lens, plan, &found))
                     .unwrap_or_default()
             }
             Strategy::Create => {
@@ -218,6 +224,26 @@ async fn cut_over(
         changes.push(renames_at_once(lens, plans, from, to));
     }
     changes.extend(belongings);
+    Ok(changes)
+}
+
+/// The drops of indexes of tables that are changed in place. Where the cut-over is one transaction,
+/// they come before all that is created.
+async fn index_drops(
+    target: &mut Target<'_>,
+    lens: &Lens,
+    plans: &[TablePlan],
+) -> Result<Vec<LayoutChange>, MigrateError> {
+    let mut changes = Vec::new();
+    for plan in plans {
+        let name = &plan.table.name;
+        if plan.strategy == Strategy::InPlace
+            && let Some(found) = target.found(lens, name).await?
+        {
+            let drops = statements::index_drops(target.dialect(), lens, plan, &found);
+            changes.push(LayoutChange::of(LayoutStep::CutOver, name, drops));
+        }
+    }
     Ok(changes)
 }
 

@@ -58,18 +58,42 @@ pub(super) fn in_place(
     plan: &TablePlan,
     found: &PhysicalTable,
 ) -> Vec<String> {
+    let mut statements = index_drops(server.dialect, lens, plan, found);
+    statements.extend(additions(server, lens, plan, found));
+    statements
+}
+
+/// The drops of indexes among the statements of [`in_place`].
+pub(super) fn index_drops(
+    dialect: Dialect,
+    lens: &Lens,
+    plan: &TablePlan,
+    found: &PhysicalTable,
+) -> Vec<String> {
     let name = &plan.table.name;
-    let dialect = server.dialect;
-    let source = lens.source.tables.get(name);
-    let (columns, new, old) = plan.additions(source);
+    let (_, new, old) = plan.additions(lens.source.tables.get(name));
     // An index may keep its name and get other columns.
     let is_replaced = |name: &str| {
         new.iter()
             .any(|index| index.name == name && found.has_same_index(index))
     };
-    let old = old
-        .iter()
-        .filter(|index| found.has_index(&index.name) && !is_replaced(&index.name));
+    old.iter()
+        .filter(|index| found.has_index(&index.name) && !is_replaced(&index.name))
+        .map(|index| schema::drop_index(dialect, name, &index.name))
+        .collect()
+}
+
+/// The statements of [`in_place`] but for [`index_drops`].
+pub(super) fn additions(
+    server: ServerKind,
+    lens: &Lens,
+    plan: &TablePlan,
+    found: &PhysicalTable,
+) -> Vec<String> {
+    let name = &plan.table.name;
+    let dialect = server.dialect;
+    let source = lens.source.tables.get(name);
+    let (columns, new, _) = plan.additions(source);
     let new = new.iter().filter(|index| !found.has_same_index(index));
     let columns = columns
         .iter()
@@ -80,8 +104,7 @@ pub(super) fn in_place(
         let column = target.find_column(&column.name).unwrap_or(column);
         schema::alter_column(dialect, name, column, &found.options_of(&column.name))
     });
-    old.map(|index| schema::drop_index(dialect, name, &index.name))
-        .chain(altered)
+    altered
         .chain(add_columns(server, name, columns))
         // Apart from the columns: MySQL would rewrite the table for a statement with both.
         .chain(schema::create_indexes(dialect, name, new))

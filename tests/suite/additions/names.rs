@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::Manifest;
 use bbs_lens::layout::schema::Column;
 
 use super::{newest, with_fixture};
-use crate::harness::database::{Kind, on_each_server};
+use crate::harness::database::{Kind, on_each_database, on_each_server};
 use crate::harness::declared::declared;
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::ADD_ON_VERSION;
@@ -54,6 +54,26 @@ async fn index_of_another_table_keeps_the_name_of_a_new_one_where_both_can_have_
     let indexes = tasks.unwrap().indexes;
     let kept = indexes.iter().find(|index| index.name == "acme_idx");
     assert_eq!(kept.unwrap().columns, ["domain"]);
+}
+
+on_each_database!(index_names_move_between_tables_that_are_changed_in_place);
+/// Method: two tables exchange the names of their indexes, so that one gets a name before the other
+/// has let it go, whichever is first.
+async fn index_names_move_between_tables_that_are_changed_in_place(kind: Kind) {
+    let mut stored = with_fixture(kind).await;
+    stored.up(newest(&stored)).await.unwrap();
+    let manifest = Manifest::new(ADD_ON_VERSION, "acme")
+        .drop_index("desired_lrps", "desired_lrps_domain_idx")
+        .drop_index("tasks", "tasks_state_idx")
+        .create_index("desired_lrps", "tasks_state_idx", ["log_guid"])
+        .create_index("tasks", "desired_lrps_domain_idx", ["domain"]);
+    stored.context.migrations.push(declared(manifest));
+    let planned = plan(&stored.context, ADD_ON_VERSION).await.unwrap();
+    assert_eq!(planned.refused, None);
+    stored.up(ADD_ON_VERSION).await.unwrap();
+    stored.assert_layout(ADD_ON_VERSION).await;
+    stored.down(NEWEST).await.unwrap();
+    stored.assert_layout(NEWEST).await;
 }
 
 on_each_mysql!(names_that_differ_in_case_are_the_same);

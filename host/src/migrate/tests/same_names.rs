@@ -13,7 +13,7 @@ use bbs_lens::transform::Transform;
 use super::migrations::{all, manifest, native, none};
 use super::world::TestEngine;
 use crate::migrate::plan::{self, Strategy};
-use crate::migrate::{MigrateError, layout_history, statements};
+use crate::migrate::{MigrateError, layout_history, layout_sql, statements};
 
 const NAME: &str = "apps_domain_idx";
 
@@ -57,6 +57,33 @@ async fn index_that_keeps_its_name_gets_the_columns_of_each_version() {
     let mut world = TestEngine::with_rows(3).await;
     world.context.migrations = replacing();
     world.up(4).await.unwrap();
+    world.up(5).await.unwrap();
+    world.assert_layout(5).await;
+    world.down(4).await.unwrap();
+    world.assert_layout(4).await;
+}
+
+/// Method: the table that gets the index is the first by name on the way up, and the last on the
+/// way down.
+#[tokio::test]
+async fn index_name_moves_between_tables_that_are_changed_in_place() {
+    let mut migrations = all();
+    migrations.truncate(4);
+    let moved = manifest(5, "index")
+        .drop_index("desired_lrps", NAME)
+        .create_index("actual_lrps", NAME, ["state"]);
+    migrations.push(native(moved, none));
+    let mut world = TestEngine::with_rows(3).await;
+    world.context.migrations = migrations;
+    world.up(4).await.unwrap();
+    let planned = crate::migrate::plan(&world.context, 5).await.unwrap();
+    assert_eq!(planned.refused, None);
+    let changes = layout_sql(&world.context, 5, None).await.unwrap();
+    let tables: Vec<_> = changes
+        .iter()
+        .map(|change| change.table.as_deref().unwrap())
+        .collect();
+    assert_eq!(tables, ["desired_lrps", "actual_lrps"], "{changes:?}");
     world.up(5).await.unwrap();
     world.assert_layout(5).await;
     world.down(4).await.unwrap();
