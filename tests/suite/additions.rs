@@ -23,6 +23,7 @@ mod dropped;
 mod half_done;
 mod in_place;
 mod kinds;
+mod last_moment;
 mod leftovers;
 mod names;
 mod rights;

@@ -166,6 +166,7 @@ const MUTATIONS: &[FileMutations] = &[
                 "        super::same_schema(dialect, &plan.table.name, found, &plan.table)?;",
                 "        let _ = found;",
             ),
+            ("    MigrateError::refuse(lost)?;\n", "    let _ = lost;\n"),
             ("    state::write_version(tx, job.to, job.to).await?;", ""),
         ],
     },

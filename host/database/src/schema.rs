@@ -318,6 +318,19 @@ pub fn rename_table(dialect: Dialect, from: &str, to: &str) -> String {
     )
 }
 
+/// The statement after which no other session changes the definitions of tables until the
+/// transaction ends. None on SQLite, which has one writer, nor on MySQL, where the transaction ends
+/// with the first change of the schema.
+pub fn lock_definitions<'a>(
+    dialect: Dialect,
+    tables: impl IntoIterator<Item = &'a String>,
+) -> Option<String> {
+    let tables = tables.into_iter().map(|table| postgres::identifier(table));
+    let tables: Vec<_> = tables.collect();
+    (dialect == Dialect::Postgres && !tables.is_empty())
+        .then(|| format!("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE", tables.join(", ")))
+}
+
 /// `ALTER TABLE … DROP COLUMN`.
 pub fn drop_column(dialect: Dialect, table: &str, column: &str) -> String {
     written(dialect, alteration(table).drop_column(Alias::new(column)))

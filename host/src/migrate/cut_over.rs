@@ -6,6 +6,10 @@
 //! names, and then one statement changes all names. Units in quarantine leave the tables that were
 //! not copied after the version is durable as well, since they may be many. A start that finds the
 //! mark of either completes the cut-over before anything else.
+//!
+//! A replaced table is looked at once more when no other session changes it any more, for an
+//! addition that would be lost with it: with a lock on it, or on MySQL after the names have changed,
+//! which is taken back then.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,16 +17,16 @@ use std::time::Duration;
 use backon::BackoffBuilder;
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction, sql};
-use bbs_lens::layout::schema::{Column, Index, Layout};
+use bbs_lens::layout::schema::{Column, Index, Layout, Table};
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
-use super::lock_waits::patiently;
+use super::lock_waits::{change_schema, patiently};
 use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
-    quarantine, residue, runs, statements, unindexable,
+    Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, examine, fault,
+    history_pair, quarantine, residue, runs, statements, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -122,6 +126,12 @@ pub(super) async fn cut_over(
 async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, MigrateError> {
     let mut tx = fence.begin_change().await?;
     let dialect = tx.dialect();
+    let replaced = replaced(&job.lens, &job.plans);
+    // From here on nothing is added to them that would be lost.
+    let lock = schema::lock_definitions(dialect, &replaced);
+    run(&mut tx, "the replaced tables", lock.into_iter().collect()).await?;
+    let lost = examine::examine_replaced(context, &mut tx, job, false).await?;
+    MigrateError::refuse(lost)?;
     // While the replaced tables have their names.
     let copies: Vec<_> = job
         .plans
@@ -137,7 +147,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
             creations.insert(plan.table.name.as_str(), statements);
         }
     }
-    for name in replaced(&job.lens, &job.plans) {
+    for name in replaced {
         let table = &job.lens.source.tables[&name];
         run(
             &mut tx,
@@ -369,23 +379,44 @@ fn restored_defaults(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Ve
 async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     let history = state::last_of_history(&mut tx).await?;
-    record(context, &mut tx, job, Phase::Renaming).await?;
+    let phase = record(context, &mut tx, job, Phase::Renaming).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
-    match complete(context, fence).await {
+    let underway = job.underway(phase);
+    let source = &job.lens.source;
+    let target = &job.lens.target;
+    let renamed = match change_names(context, fence, source, target, &underway).await {
         // Without an answer the server may have changed the names, or do so yet: then the next
         // start completes it.
         Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) if !fault.is_outage() => {
             take_back(fence, job, history).await?;
-            Err(fault)
+            return Err(fault);
         }
-        renamed => renamed,
+        renamed => renamed?,
+    };
+    // What follows must not do the above again. The names have waited for every change of a
+    // replaced table that was under way, and a later one is that of the new table.
+    let examined = patiently(context, || async {
+        let mut reader = context.database.read().await?;
+        examine::examine_replaced(context, &mut reader, job, true).await
+    });
+    let lost = examined.await?;
+    if !lost.is_empty() {
+        let back = renamed.into_iter().rev().map(|(from, to)| (to, from));
+        let back = schema::rename_tables(&back.collect::<Vec<_>>());
+        change_schema(context, fence, &[back]).await?;
+        take_back(fence, job, history).await?;
+        // With the names that the tables have again.
+        examine::examine_again(context, job).await?;
+        return MigrateError::refuse(lost);
     }
+    let kept = kept(source, target, |table| job.copied(table).is_some());
+    patiently(context, || end_cut_over(context, fence, &underway, &kept)).await
 }
 
-/// Takes the version back that was recorded for a renaming which the server has refused: no table
-/// has another name.
+/// Takes the version back that was recorded for a renaming: no table has another name, since the
+/// server has refused it, or since it was taken back.
 async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     state::forget_history_after(&mut tx, history).await?;
@@ -491,29 +522,64 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
         });
     };
     let side_tables = state::side_tables(&mut reader).await?;
+    drop(reader);
     // Elsewhere the names have changed with the version.
-    if reader.dialect() == Dialect::Mysql {
-        let pairs = old_names(&mut reader, source, target, &underway).await?;
-        drop(reader);
-        if !pairs.is_empty() {
-            fence
-                .change_schema(&[schema::rename_tables(&pairs)])
-                .await?;
-        }
-        fault::point(fault::AFTER_RENAMING);
+    if context.database.dialect() == Dialect::Mysql {
+        change_names(context, fence, source, target, &underway).await?;
     }
+    let kept = kept(source, target, |table| {
+        side_tables.contains(&side_table(table, underway.to))
+    });
+    end_cut_over(context, fence, &underway, &kept).await
+}
+
+/// Changes the names of tables that have to change, in one statement. Returns the old and the new
+/// ones.
+async fn change_names(
+    context: &Context,
+    fence: &Fence,
+    source: &Layout,
+    target: &Layout,
+    underway: &Underway,
+) -> Result<Vec<(String, String)>, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let pairs = old_names(&mut reader, source, target, underway).await?;
+    drop(reader);
+    if !pairs.is_empty() {
+        fence
+            .change_schema(&[schema::rename_tables(&pairs)])
+            .await?;
+    }
+    fault::point(fault::AFTER_RENAMING);
+    Ok(pairs)
+}
+
+/// The tables of the source that stay and were not copied, as the target has them.
+fn kept<'a>(
+    source: &Layout,
+    target: &'a Layout,
+    was_copied: impl Fn(&str) -> bool,
+) -> Vec<&'a Table> {
+    let tables = target.tables.values();
+    tables
+        .filter(|table| source.tables.contains_key(&table.name) && !was_copied(&table.name))
+        .collect()
+}
+
+/// The end of a cut-over whose tables have their names: removes the units in quarantine from the
+/// tables that were not copied.
+async fn end_cut_over(
+    context: &Context,
+    fence: &Fence,
+    underway: &Underway,
+    kept: &[&Table],
+) -> Result<(), MigrateError> {
     if underway.phase == Phase::Settling {
-        let was_copied = |name: &str| side_tables.contains(&side_table(name, underway.to));
-        let kept = target
-            .tables
-            .values()
-            .filter(|table| source.tables.contains_key(&table.name));
-        let kept: Vec<_> = kept.filter(|table| !was_copied(&table.name)).collect();
         // A conflict with another transaction does not end the host that clients wait for.
-        patiently(context, || quarantine::settle(fence, &kept)).await?;
+        patiently(context, || quarantine::settle(fence, kept)).await?;
     }
     let mut tx = fence.begin().await?;
-    state::write_phase(&mut tx, underway, Phase::CleaningUp).await?;
+    state::write_phase(&mut tx, underway.clone(), Phase::CleaningUp).await?;
     Ok(tx.commit().await.about("bbs_migration")?)
 }
 

@@ -3,6 +3,8 @@
 //! and what this user may not do. Every entry that migrates calls it, and so do `status` and
 //! `plan`, so that they promise what a start keeps. Reads only.
 
+use std::collections::BTreeMap;
+
 use bbs_database::schema::{self, AttachedObject, PhysicalColumn, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction};
 use bbs_lens::layout::history::LayoutHistory;
@@ -10,7 +12,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
 
 use super::error::in_catalog;
-use super::plan::{Strategy, TablePlan, replaced};
+use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, HistoryPair, MigrateError, Work, fresh, in_the_way, same_schema, state};
 
@@ -43,6 +45,23 @@ pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), 
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::declared(context, &mut reader).await?;
     MigrateError::refuse(hanging(&mut reader, &histories, work).await?)
+}
+
+/// Looks, within the cut-over, for what has been added to the replaced tables since they were
+/// examined, once no other session changes them any more: under their own names, or those under
+/// which they are set aside. In few queries: clients may wait for them.
+pub(super) async fn examine_replaced(
+    context: &Context,
+    tx: &mut Transaction,
+    work: &Work,
+    are_aside: bool,
+) -> Result<Vec<MigrateError>, MigrateError> {
+    let histories = HistoryPair::after(context, &work.ran)?;
+    let lost = lost_objects(tx, &histories, work, are_aside).await?;
+    let reasons = lost
+        .into_iter()
+        .filter_map(|(table, objects)| refusal(&table, objects));
+    Ok(reasons.collect())
 }
 
 /// The reasons against serving a database at a version, where nothing is migrated: tables that are
@@ -214,18 +233,13 @@ pub(super) async fn hanging(
         .iter()
         .filter(|plan| plan.strategy == Strategy::InPlace)
         .map(|plan| &plan.table.name);
+    let mut lost = lost_objects(tx, histories, work, false).await?;
     for table in replaced.iter().chain(in_place) {
-        let objects = if replaced.contains(table) {
-            lost_with(tx, histories, work, table).await?
-        } else {
-            blocking(tx, work, table).await?
+        let objects = match lost.remove(table) {
+            Some(objects) => objects,
+            None => blocking(tx, work, table).await?,
         };
-        if !objects.is_empty() {
-            reasons.push(MigrateError::Attached {
-                table: table.clone(),
-                objects,
-            });
-        }
+        reasons.extend(refusal(table, objects));
         let rights = schema::missing_rights(tx, table)
             .await
             .about(in_catalog(table))?;
@@ -237,6 +251,14 @@ pub(super) async fn hanging(
         }
     }
     Ok(reasons)
+}
+
+/// The reason against a migration, if a table has such objects.
+fn refusal(table: &str, objects: Vec<AttachedObject>) -> Option<MigrateError> {
+    (!objects.is_empty()).then(|| MigrateError::Attached {
+        table: table.to_owned(),
+        objects,
+    })
 }
 
 /// The objects that keep a column of a table from getting its wider type in place.
@@ -264,28 +286,55 @@ async fn blocking(
     Ok(objects)
 }
 
-/// The objects of a table that its successor cannot be given.
-async fn lost_with(
+/// The objects of each replaced table that its successor cannot be given.
+async fn lost_objects(
     tx: &mut Transaction,
     histories: &HistoryPair,
     work: &Work,
+    are_aside: bool,
+) -> Result<BTreeMap<String, Vec<AttachedObject>>, MigrateError> {
+    let replaced = replaced(&work.lens, &work.plans);
+    let names = replaced.iter().map(|table| {
+        if are_aside {
+            side_table(table, work.from)
+        } else {
+            table.clone()
+        }
+    });
+    let names: Vec<_> = names.collect();
+    let read: Vec<_> = names.iter().map(String::as_str).collect();
+    let found = schema::read_back_all(tx, &read).await?;
+    let mut lost = BTreeMap::new();
+    for (table, name) in replaced.into_iter().zip(&names) {
+        if let Some(found) = found.get(name) {
+            let attached = schema::attached(tx, name).await.about(in_catalog(name))?;
+            let objects = lost_with(histories, work, &table, found, attached);
+            lost.insert(table, objects);
+        }
+    }
+    Ok(lost)
+}
+
+/// The objects of a table that its successor cannot be given: of those that are attached to it, and
+/// its columns and indexes.
+fn lost_with(
+    histories: &HistoryPair,
+    work: &Work,
     table: &str,
-) -> Result<Vec<AttachedObject>, MigrateError> {
-    let Some(found) = schema::read_back(tx, table).await? else {
-        return Ok(Vec::new());
-    };
-    let mut objects = schema::attached(tx, table).await.about(in_catalog(table))?;
+    found: &PhysicalTable,
+    mut objects: Vec<AttachedObject>,
+) -> Vec<AttachedObject> {
     let has_successor = |plan: &TablePlan| {
         plan.table.name == table || plan.sources.iter().any(|name| name == table)
     };
     if !work.plans.iter().any(has_successor) {
         objects.retain(|object| !object.ends_with_table);
     }
-    let dialect = tx.dialect();
+    let dialect = work.dialect;
     let Some(source) = work.lens.source.tables.get(table) else {
-        return Ok(objects);
+        return objects;
     };
-    let known = as_it_may_be_found(dialect, work, source, Some(&found));
+    let known = as_it_may_be_found(dialect, work, source, Some(found));
     for column in &found.columns {
         // On PostgreSQL a generated column is among the objects.
         let is_listed = dialect == Dialect::Postgres && column.is_generated();
@@ -303,7 +352,7 @@ async fn lost_with(
             ));
         }
     }
-    Ok(objects)
+    objects
 }
 
 /// A column that the migration does not know.

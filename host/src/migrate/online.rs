@@ -129,8 +129,9 @@ impl Online {
     /// they are replaced.
     ///
     /// # Errors
-    /// [`MigrateError::Behind`] if modules take long for what clients have changed last; another
-    /// host has raised the fence, or the database fails.
+    /// [`MigrateError::Behind`] if modules take long for what clients have changed last;
+    /// [`MigrateError::Attached`] if something was added that would be lost with a replaced table;
+    /// another host has raised the fence, or the database fails.
     pub async fn cut_over(
         &self,
         context: &Context,

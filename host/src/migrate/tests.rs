@@ -1,5 +1,6 @@
 //! The engine on a real database, with a short list of migrations.
 
+mod added;
 mod any_insertion;
 mod behind;
 mod changed;
@@ -652,19 +653,6 @@ async fn additive_change_does_not_copy_the_table() {
     let before = world.text(root).await;
     world.up(5).await.unwrap();
     assert_eq!(world.text(root).await, before);
-}
-
-#[tokio::test]
-async fn table_altered_meanwhile_is_not_cut_over_to() {
-    let world = TestEngine::with_rows(3).await;
-    let error = world
-        .damaged_before_verify(5, "ALTER TABLE desired_lrps ADD COLUMN theirs TEXT")
-        .await;
-    assert!(
-        matches!(&error, MigrateError::Attached { table, .. } if table == "desired_lrps"),
-        "{error}"
-    );
-    assert_eq!(world.version().await.0, 1);
 }
 
 #[tokio::test]
