@@ -150,6 +150,24 @@ async fn server_that_stops_answering_ends_what_reads_rows(kind: Kind) {
     limited.read().await.unwrap();
 }
 
+on_each_server!(server_that_stops_answering_ends_the_check_of_sessions);
+/// Method: the two sessions that the check compares are open, and were used just now, so that no
+/// ping finds the server silent before it.
+async fn server_that_stops_answering_ends_the_check_of_sessions(kind: Kind) {
+    let proxy = Proxy::to(kind.engine().address());
+    let database = TestDatabase::new(kind);
+    let limited = database
+        .through(proxy.address())
+        .open_limited(|limits| limits.connect_timeout = SHORT)
+        .await;
+    drop([limited.look().await.unwrap(), limited.look().await.unwrap()]);
+    proxy.stall();
+    let checked = tokio::time::timeout(PATIENCE, limited.check_sessions()).await;
+    let error = checked.expect("it ends").unwrap_err();
+    let text = crate::harness::modules::chain(&error);
+    assert!(text.contains("the server did not answer within"), "{text}");
+}
+
 on_each_server!(session_that_is_given_back_has_nothing_of_its_transaction);
 /// Method: one connection; a result that is read in part, a statement that fails, a transaction
 /// that is dropped.

@@ -8,10 +8,11 @@ use backon::Retryable;
 use futures_util::future::{BoxFuture, FutureExt, TryFutureExt};
 use sqlx::mysql::{MySql, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSslMode};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
+use tokio::time::timeout;
 
 use super::errors::{is_unreachable, mysql_number};
 use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
-use super::outage::{self, Outage};
+use super::outage::{self, LONGEST_OUTAGE, Outage, no_answer};
 use super::pool::SessionPool;
 use super::replacement::SessionReplacement;
 use super::statement::{STATEMENT_BYTES, StatementLimits};
@@ -77,12 +78,7 @@ impl MysqlConnections {
         let limits = &server.limits;
         let log_in = LogIn::of(server, &options);
         let outage = Arc::<Outage>::default();
-        let reading = (|| log_in.connect(&options).and_then(properties))
-            .retry(outage::pauses(limits.connect_timeout));
-        let properties = reading
-            .when(is_unreachable)
-            .notify(|error: &SqlError, _| outage.note(error))
-            .await?;
+        let properties = first_look(&log_in, &options, limits, &outage).await?;
         let driver = MysqlDriver {
             options: options
                 .statement_cache_capacity(properties.cached_statements(limits.max_connections)),
@@ -107,7 +103,8 @@ impl MysqlConnections {
     pub(super) async fn variables(&self) -> Result<Variables, SqlError> {
         let mut session = self.pool.session().await?;
         let (connection, reading) = session.statement()?;
-        reading.ended(Variables::read(connection).await)
+        let read = self.pool.answered(Variables::read(connection)).await;
+        reading.ended(read)
     }
 }
 
@@ -280,6 +277,30 @@ fn options(server: &Server) -> MySqlConnectOptions {
                 .fold(options, |options, file| options.ssl_ca(file))
         }
     }
+}
+
+/// Reads the properties over a connection before those of the pool, whose settings depend on them.
+/// Waits for a server that starts, as the pool does.
+async fn first_look(
+    log_in: &LogIn,
+    options: &MySqlConnectOptions,
+    limits: &ConnectionLimits,
+    outage: &Outage,
+) -> Result<Properties, SqlError> {
+    let longest = limits.connect_timeout.min(LONGEST_OUTAGE);
+    // The driver has no limit, for a server that accepts a connection and stays silent.
+    let attempt = || async {
+        timeout(longest, log_in.connect(options).and_then(properties))
+            .await
+            .unwrap_or_else(|_| Err(no_answer(longest)))
+    };
+    let looking = attempt
+        .retry(outage::pauses(limits.connect_timeout))
+        .when(is_unreachable)
+        .notify(|error: &SqlError, _| outage.note(error));
+    timeout(limits.connect_timeout, looking)
+        .await
+        .unwrap_or_else(|_| Err(outage.no_session(limits.connect_timeout)))
 }
 
 async fn properties(mut connection: MySqlConnection) -> Result<Properties, SqlError> {

@@ -17,16 +17,13 @@ use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 use super::errors::is_unreachable;
-use super::outage::{self, Outage, timed_out};
+use super::outage::{self, LONGEST_OUTAGE, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
 
 /// A connection that was used this recently is assumed to be alive: a ping costs as much as a
 /// statement.
 const FRESH: Duration = Duration::from_millis(100);
-/// The time in which a server that cannot be reached has to come back for a caller that waits for a
-/// session.
-const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
 /// Longest wait for the answer to a ping.
 const LONGEST_PING: Duration = Duration::from_secs(2);
 /// Longest wait for a session to close.
@@ -251,12 +248,7 @@ impl<D: Driver> Opener<D> {
     }
 
     fn no_session(&self) -> SqlError {
-        let reason = self.outage.reason();
-        timed_out(
-            reason.unwrap_or_else(|| {
-                format!("the server did not answer within {:?}", self.longest())
-            }),
-        )
+        self.outage.no_session(self.longest())
     }
 
     /// Ends a session at the server, so that what it has locked is free at once. The address may
@@ -313,7 +305,7 @@ impl<D: Driver> Manager for Opener<D> {
             return Ok(());
         }
         let Ok(answered) = timeout(LONGEST_PING, session.ping()).await else {
-            let error = timed_out(format!("the server did not answer within {LONGEST_PING:?}"));
+            let error = no_answer(LONGEST_PING);
             if !self.outage.has_answered_within(LONGEST_PING) {
                 self.outage.note(&error);
             }

@@ -10,6 +10,9 @@ use parking_lot::Mutex;
 use super::SqlError;
 use super::errors::is_full;
 
+/// The time in which a server that cannot be reached has to come back for a caller that waits for a
+/// session.
+pub(super) const LONGEST_OUTAGE: Duration = Duration::from_secs(5);
 /// Shortest and longest pause between two attempts to connect.
 const PAUSES: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(500)];
 /// Pause between two attempts to connect once an outage has lasted for as long as a caller tries.
@@ -106,6 +109,11 @@ impl Outage {
         }
     }
 
+    /// The error of a caller that gets no session within this time.
+    pub(super) fn no_session(&self, longest: Duration) -> SqlError {
+        self.reason().map_or_else(|| no_answer(longest), timed_out)
+    }
+
     /// To be called when a caller gets no session, because the server is away.
     pub(super) fn given_up(&self) {
         if let Some(failures) = &mut *self.failures.lock() {
@@ -129,6 +137,11 @@ impl Outage {
             tracing::info!(name: "database.reached", given_up, "the database can be reached again");
         }
     }
+}
+
+/// The error of a server that is silent for this long.
+pub(super) fn no_answer(longest: Duration) -> SqlError {
+    timed_out(format!("the server did not answer within {longest:?}"))
 }
 
 /// An error of a time limit.

@@ -13,7 +13,7 @@ use tokio::time::timeout;
 
 use super::errors::{is_lost, is_unreachable};
 use super::opener::{Driver, Opener};
-use super::outage::{self, Outage, timed_out};
+use super::outage::{self, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
 use super::session::ServerSession;
 use super::{ConnectionLimits, Purpose, SqlError};
@@ -108,6 +108,18 @@ impl<D: Driver> SessionPool<D> {
                 begun => return begun,
             }
         }
+    }
+
+    /// Limits a look at the server at a start. The limit of a statement is that of long work, and a
+    /// start waits for a silent server no longer than for one that cannot be reached.
+    pub(super) async fn answered<T>(
+        &self,
+        look: impl Future<Output = Result<T, SqlError>>,
+    ) -> Result<T, SqlError> {
+        let longest = self.limits.connect_timeout;
+        timeout(longest, look)
+            .await
+            .unwrap_or_else(|_| Err(no_answer(longest)))
     }
 
     fn error(&self, error: PoolError<SqlError>) -> SqlError {

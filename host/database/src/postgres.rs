@@ -168,13 +168,16 @@ pub(super) async fn keeps_settings(pool: &SessionPool<PostgresDriver>) -> Result
         return Ok(true);
     };
     let [first, second] = [Uuid::new_v4(), Uuid::new_v4()].map(|value| value.to_string());
-    set_session_mark(&mut one, &first).await?;
-    set_session_mark(&mut other, &second).await?;
-    let found = [
-        session_mark(&mut one).await?,
-        session_mark(&mut one).await?,
-        session_mark(&mut other).await?,
-    ];
+    let marks = async {
+        set_session_mark(&mut one, &first).await?;
+        set_session_mark(&mut other, &second).await?;
+        Ok([
+            session_mark(&mut one).await?,
+            session_mark(&mut one).await?,
+            session_mark(&mut other).await?,
+        ])
+    };
+    let found = pool.answered(marks).await?;
     Ok(found == [first.clone(), first, second])
 }
 

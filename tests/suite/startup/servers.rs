@@ -1,5 +1,5 @@
-//! Servers whose own settings differ from those that a host expects, and that accept no writes, few
-//! connections, or clients with certificates alone.
+//! Servers whose own settings differ from those that a host expects, that accept no writes, few
+//! connections, or clients with certificates alone, and that stay silent.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
@@ -10,6 +10,7 @@ use crate::harness::database::{TestDatabase, dump, execute, on_each_server, text
 use crate::harness::engine::{Engine, PASSWORD, USER};
 use crate::harness::host::Host;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
+use crate::harness::proxy::Proxy;
 use crate::harness::{PATIENCE, pause};
 use crate::lock::upsert_domain;
 
@@ -188,6 +189,24 @@ async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
         assert_eq!(output.contains(&raised), limit < most, "{output}");
         assert!(host.terminate().success());
         installation.succeed(&["migrate", "down", "--to", &fixture::VERSION.to_string()]);
+    }
+}
+
+on_each_server!(silent_server_ends_a_start_and_a_command_within_the_connection_timeout);
+/// Method: a proxy accepts connections and passes nothing on, as the machine of a server that has
+/// frozen.
+async fn silent_server_ends_a_start_and_a_command_within_the_connection_timeout(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let proxy = Proxy::to(kind.engine().address());
+    proxy.stall();
+    let silent = Installation::on(database.through(proxy.address()), &modules::modules())
+        .set("db_connection_timeout", "2s");
+    for arguments in [&["migrate", "status"][..], &["serve"]] {
+        let message = silent.fail(arguments);
+        assert!(
+            message.contains("the server did not answer within 2s"),
+            "{arguments:?}: {message}"
+        );
     }
 }
 
