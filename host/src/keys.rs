@@ -197,6 +197,7 @@ impl KeysError {
         match self {
             Self::Sql { source, .. } => is_transient(source),
             Self::ReadBack(fault) => is_transient(fault.database_error()),
+            Self::Database(fault) => fault.is_transient(),
             Self::Fence(fault) => fault.is_transient(),
             Self::Migrate(fault) => fault.is_transient(),
             _ => false,

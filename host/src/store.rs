@@ -130,13 +130,16 @@ pub enum StoreError {
 
 impl StoreError {
     /// Whether the transaction may succeed when retried from its start: it conflicted with another
-    /// one, or its session was lost, and it was rolled back.
+    /// one, or its session was lost, and it was rolled back, or it did not begin.
     pub fn is_transient(&self) -> bool {
         match self {
             // Without its session, the outcome of a commit is unknown.
             Self::Commit { source } => bbs_database::is_transient(source),
             Self::Statement { source, .. } | Self::Fence(FenceError::Read(source)) => {
                 bbs_database::is_repeatable(source)
+            }
+            Self::Database(fault) | Self::Fence(FenceError::Database(fault)) => {
+                fault.is_transient()
             }
             Self::Units { source, .. } => source.is_transient(),
             Self::Quarantine(fault) => fault.is_transient,
@@ -152,8 +155,7 @@ impl StoreError {
             | Self::NotJson { .. }
             | Self::NotHeld { .. }
             | Self::Closed
-            | Self::Fence(_)
-            | Self::Database(_) => false,
+            | Self::Fence(_) => false,
         }
     }
 

@@ -49,12 +49,23 @@ const PASSING: [ErrorKind; 7] = [
 ];
 
 /// Whether a connection failed for a reason that passes: the server is not there, starts or ends,
-/// or has no place for another one.
+/// has no place for another one, or is outside of its cluster.
 pub(super) fn is_unreachable(error: &SqlError) -> bool {
     match error {
         SqlError::Io(io) => PASSING.contains(&io.kind()),
-        _ => is_shutdown(error) || is_full(error),
+        _ => is_shutdown(error) || is_full(error) || is_out_of_cluster(error),
     }
+}
+
+/// An unknown command, in Galera any that needs the cluster.
+const MYSQL_UNKNOWN_COMMAND: u16 = 1047;
+
+/// Whether a node of Galera is outside of the primary component of its cluster, or has not joined
+/// it yet. Such a node accepts connections and answers pings.
+pub(super) fn is_out_of_cluster(error: &SqlError) -> bool {
+    mysql_error(error).is_some_and(|mysql| {
+        mysql.number() == MYSQL_UNKNOWN_COMMAND && mysql.message().contains("WSREP")
+    })
 }
 
 /// MySQL and MariaDB: too many connections, of all users or of one. PostgreSQL: the same.
@@ -304,7 +315,15 @@ const MYSQL_NO_SUCH_TABLE: u16 = 1146;
 /// component; lock wait timeout; deadlock, or a certification conflict between Galera nodes; a
 /// table that was changed after a snapshot, or after a statement was prepared; a conflict between
 /// members of MySQL's group replication.
-const MYSQL_TRANSIENT: [u16; 7] = [1020, 1047, 1205, MYSQL_DEADLOCK, 1412, 1615, 3101];
+const MYSQL_TRANSIENT: [u16; 7] = [
+    1020,
+    MYSQL_UNKNOWN_COMMAND,
+    1205,
+    MYSQL_DEADLOCK,
+    1412,
+    1615,
+    3101,
+];
 
 /// Whether the same work may succeed if the whole transaction is repeated: it lost a conflict with
 /// another transaction, and the database has rolled it back.

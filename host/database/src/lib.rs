@@ -266,7 +266,9 @@ impl DatabaseError {
     /// Whether the server is away, or has ended a session.
     pub fn is_outage(&self) -> bool {
         match self {
-            Self::Connect { source, .. } | Self::Begin { source, .. } => errors::is_outage(source),
+            Self::Connect { source, .. } => errors::is_outage(source),
+            // The beginning of a transaction waits for no other one.
+            Self::Begin { source, .. } => errors::is_outage(source) || errors::is_transient(source),
             Self::NoPlace { .. }
             | Self::OtherFile { .. }
             | Self::OpenFile { .. }
@@ -274,6 +276,12 @@ impl DatabaseError {
             | Self::SharedSessions { .. }
             | Self::SeveralPrimaries { .. } => false,
         }
+    }
+
+    /// Whether a transaction may begin when it is tried again: the next one gets another session,
+    /// which may be on another server.
+    pub fn is_transient(&self) -> bool {
+        matches!(self, Self::Begin { source, .. } if errors::is_transient(source))
     }
 }
 

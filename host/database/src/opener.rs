@@ -272,6 +272,11 @@ impl<D: Driver> Opener<D> {
         self.open.wait().await;
     }
 
+    /// Notes that a transaction could not begin.
+    pub(super) fn note_begin(&self, error: &SqlError) {
+        self.replacement.note_begin(error);
+    }
+
     pub(super) fn driver(&self) -> &D {
         &self.driver
     }

@@ -105,7 +105,7 @@ impl<D: Driver> SessionPool<D> {
             };
             match session.begin(statements).await {
                 Err(error) if is_lost(&error) && began.elapsed() < self.opener().longest() => {}
-                begun => return begun,
+                begun => return begun.inspect_err(|error| self.opener().note_begin(error)),
             }
         }
     }

@@ -1,13 +1,14 @@
 //! Recognition of sessions that are of no use any more. Owns the moment; the pools replace the
-//! sessions from before. A server that is no longer the primary refuses writes, while the address
-//! of the database, behind a proxy or after a change of its name's target, may lead to another one
-//! already. And after a change of a table, statements that sessions have prepared may be outdated.
+//! sessions from before. A server that is no longer the primary refuses writes, and a node of Galera
+//! outside of the primary component nearly everything, while the address of the database, behind a
+//! proxy or after a change of its name's target, may lead to another one already. And after a change
+//! of a table, statements that sessions have prepared may be outdated.
 
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::errors::{is_outdated, is_read_only, mysql_number};
+use super::errors::{is_out_of_cluster, is_outdated, is_read_only, is_transient, mysql_number};
 
 /// MySQL's group replication, on a member that has left the group: an error in a hook of a commit.
 const LEFT_GROUP: u16 = 3100;
@@ -20,9 +21,27 @@ pub(super) struct SessionReplacement(Mutex<Option<Instant>>);
 
 impl SessionReplacement {
     pub(super) fn note(&self, error: &super::SqlError) {
-        if !is_read_only(error) && !is_outdated(error) && mysql_number(error) != Some(LEFT_GROUP) {
-            return;
+        if is_read_only(error)
+            || is_outdated(error)
+            || is_out_of_cluster(error)
+            || mysql_number(error) == Some(LEFT_GROUP)
+        {
+            self.replace();
         }
+    }
+
+    /// Notes that a transaction could not begin. It waited for no row, so an error that looks like
+    /// a lost conflict is one of the server: Galera answers so where a node is cut off from the
+    /// others.
+    pub(super) fn note_begin(&self, error: &super::SqlError) {
+        if is_transient(error) {
+            self.replace();
+        } else {
+            self.note(error);
+        }
+    }
+
+    fn replace(&self) {
         let mut noted = self.0.lock();
         if noted.is_none_or(|at| at.elapsed() >= INTERVAL) {
             *noted = Some(Instant::now());

@@ -14,6 +14,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::SqlError;
+use super::errors::is_out_of_cluster;
 use super::opener::{ConnectionOf, Driver, Opener, WaitLimit};
 use super::outage::timed_out;
 
@@ -46,7 +47,7 @@ enum AnswerState {
     Partial,
     /// Within a part of it, because its caller gave up.
     Interrupted,
-    /// Until the connection was lost, or the driver failed.
+    /// Until the connection was lost, or the driver failed; or the server is of no use.
     Failed,
 }
 
@@ -54,7 +55,9 @@ impl AnswerState {
     /// After an error, which is the end of an answer if it is the server's.
     fn after(error: &SqlError) -> Self {
         match error {
-            SqlError::Database(_) => Self::Partial,
+            // On such a node the next statement fails, too, and ends sooner than on another one, so
+            // that the session would be used first.
+            SqlError::Database(_) if !is_out_of_cluster(error) => Self::Partial,
             _ => Self::Failed,
         }
     }
@@ -77,7 +80,11 @@ impl<D: Driver> ServerSession<D> {
     /// Begins a transaction. The last of the statements does.
     pub(super) async fn begin(mut self, statements: &Arc<str>) -> Result<Self, SqlError> {
         self.is_in_transaction = true;
-        self.run(statements).await?;
+        if let Err(error) = self.run(statements).await {
+            // In this session the next transaction would not begin either.
+            self.answer = AnswerState::Failed;
+            return Err(error);
+        }
         Ok(self)
     }
 

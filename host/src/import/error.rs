@@ -217,6 +217,7 @@ impl ImportError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
             Self::Sql { source, .. } => is_transient(source),
+            Self::Database(fault) => fault.is_transient(),
             Self::Fence(fault) => fault.is_transient(),
             Self::Migrate(fault) => fault.is_transient(),
             _ => false,

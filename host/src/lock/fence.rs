@@ -139,7 +139,8 @@ impl FenceError {
             Self::Read(source) | Self::Raise(source) | Self::Schema { source, .. } => {
                 is_transient(source)
             }
-            Self::Lost { .. } | Self::ReadOnly(_) | Self::Database(_) => false,
+            Self::Database(fault) => fault.is_transient(),
+            Self::Lost { .. } | Self::ReadOnly(_) => false,
         }
     }
 }
@@ -167,10 +168,16 @@ impl Fence {
             .retry(pauses::of_fence())
             .when(FenceError::is_transient)
             .notify(|fault, _| {
-                tracing::warn!(
-                    fault = fault as &dyn std::error::Error,
-                    "a transaction of the previous master is still open; waiting for it to end"
-                );
+                let is_away = fault.is_outage();
+                let fault: &dyn std::error::Error = fault;
+                if is_away {
+                    tracing::warn!(fault, "the server accepts no transaction; trying again");
+                } else {
+                    tracing::warn!(
+                        fault,
+                        "a transaction of the previous master is still open; waiting for it to end"
+                    );
+                }
             })
             .await?;
         let rows = rows(database, in_cluster);

@@ -388,8 +388,10 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     let target = &job.lens.target;
     let renamed = match change_names(context, fence, source, target, &underway).await {
         // Without an answer the server may have changed the names, or do so yet: then the next
-        // start completes it.
-        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) if !fault.is_outage() => {
+        // start completes it. A transient error is an answer.
+        Err(fault @ MigrateError::Fence(FenceError::Schema { .. }))
+            if fault.is_transient() || !fault.is_outage() =>
+        {
             take_back(fence, job, history).await?;
             return Err(fault);
         }

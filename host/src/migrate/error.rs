@@ -518,6 +518,7 @@ impl MigrateError {
         match self {
             Self::Sql { source, .. } => is_transient(source),
             Self::ReadBack(fault) => is_transient(fault.database_error()),
+            Self::Database(fault) => fault.is_transient(),
             Self::Fence(fault) => fault.is_transient(),
             _ => false,
         }

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use bbs::testing::database::{Address, Database, is_repeatable, sql};
+use bbs::testing::lock::fence::FenceError;
 use sqlx::{AssertSqlSafe, Row};
 
 use crate::harness::database::{TestDatabase, execute, on_each_server, texts};
@@ -11,7 +12,7 @@ use crate::harness::engine::{PASSWORD, USER};
 use crate::harness::fixture;
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::ports::free_address;
-use crate::harness::proxy::Proxy;
+use crate::harness::proxy::{Proxy, Rewrite, replace};
 use crate::harness::{tests_all, until_async};
 use crate::lock::{SHORT_TTL, host, standby, upsert_domain};
 
@@ -152,6 +153,7 @@ async fn server_that_refuses_writes_is_left(kind: Kind) {
                 (1290, "running with the --read-only option"),
                 (1836, "Running in read-only mode"),
                 (3100, "a member has left its group"),
+                (1047, "WSREP has not yet prepared node for application use"),
             ]
             .map(|(number, text)| {
                 format!(
@@ -173,6 +175,52 @@ async fn server_that_refuses_writes_is_left(kind: Kind) {
         for _ in 0..2 {
             assert_ne!(texts(&opened, session).await, before, "{refusal}");
         }
+        opened.close().await;
+    }
+}
+
+/// The beginning of an answer with the error of a statement that cannot be parsed, 1064.
+const PARSE_ERROR: &[u8] = &[0xff, 0x28, 0x04];
+
+/// The numbers of the sessions in a pool of two.
+async fn both_sessions(opened: &Database) -> BTreeSet<i64> {
+    let sessions = [opened.look().await.unwrap(), opened.look().await.unwrap()];
+    let mut numbers = BTreeSet::new();
+    for mut session in sessions {
+        let number = sql("SELECT CAST(CONNECTION_ID() AS SIGNED)");
+        numbers.insert(session.fetch_number(number).await.unwrap());
+    }
+    numbers
+}
+
+on_each_mysql!(server_that_begins_no_transaction_is_left);
+/// Goal: no session stays on a node of Galera outside of the primary component, which answers
+/// pings, and a transaction that did not begin there is repeated. Method: a proxy spoils the
+/// statement that begins a transaction, and changes the number of its error into those of such a
+/// node: 1205 and 1047.
+async fn server_that_begins_no_transaction_is_left(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let answers: [fn(usize, &mut [u8]); 2] = [
+        |_, bytes| replace(bytes, PARSE_ERROR, &[0xff, 0xb5, 0x04]),
+        |_, bytes| replace(bytes, PARSE_ERROR, &[0xff, 0x17, 0x04]),
+    ];
+    for to_client in answers {
+        let rewrite = Rewrite {
+            to_target: |bytes| replace(bytes, b"START TRANSACTION", b"START TRANSACTIOM"),
+            to_client,
+        };
+        let proxy = Proxy::rewriting(vec![kind.engine().address()], rewrite);
+        let opened = database
+            .through(proxy.address())
+            .open_limited(|limits| limits.max_connections = 2)
+            .await;
+        let before = both_sessions(&opened).await;
+        assert_eq!(both_sessions(&opened).await, before);
+        let error = opened.write().await.unwrap_err();
+        assert!(error.is_transient() && error.is_outage(), "{error:?}");
+        assert!(FenceError::from(error).is_transient());
+        let after = both_sessions(&opened).await;
+        assert!(before.is_disjoint(&after), "{before:?}, {after:?}");
         opened.close().await;
     }
 }
