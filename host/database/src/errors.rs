@@ -7,6 +7,7 @@ use std::io::ErrorKind;
 use std::sync::Arc;
 
 use sqlx::mysql::MySqlDatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgSeverity};
 
 use super::SqlError;
 
@@ -53,7 +54,12 @@ const PASSING: [ErrorKind; 7] = [
 pub(super) fn is_unreachable(error: &SqlError) -> bool {
     match error {
         SqlError::Io(io) => PASSING.contains(&io.kind()),
-        _ => is_shutdown(error) || is_full(error) || is_out_of_cluster(error),
+        _ => {
+            is_shutdown(error)
+                || is_full(error)
+                || is_out_of_cluster(error)
+                || is_of_pooler_without_server(error)
+        }
     }
 }
 
@@ -73,14 +79,43 @@ pub(super) fn is_full(error: &SqlError) -> bool {
     has_code(error, &[1040, 1203, 1226], &["53300"])
 }
 
-/// MySQL and MariaDB: the server shuts down; the connection is closed, killed, idle for too long.
+/// MySQL and MariaDB: the server shuts down; the connection is closed, killed, idle for too long; a
+/// proxy has lost the one to the server (two numbers of clients), or could make none (ProxySQL).
 /// PostgreSQL: the session is ended or was idle for too long; the server crashed, or starts.
 fn is_shutdown(error: &SqlError) -> bool {
     has_code(
         error,
-        &[1053, 1080, 1927, 4031],
+        &[1053, 1080, 1927, 4031, 2006, 2013, 9001],
         &["57P01", "57P02", "57P03", "57P05", "25P03"],
     )
+}
+
+/// PgBouncer's code for all of its own errors; the server's for a message that breaks the protocol.
+const POSTGRES_PROTOCOL: &str = "08P01";
+/// Exceptions of a connection: it failed, cannot be made, does not exist, or was lost.
+const POSTGRES_CONNECTION: [&str; 5] = ["08000", "08001", "08003", "08006", POSTGRES_PROTOCOL];
+
+/// Whether a pooler between this host and PostgreSQL has ended the session, which it does when that
+/// of the server is lost. With the severity of an error of a statement these codes mean something
+/// else, and the session stays: a function could not connect to another server, or the message
+/// would break the protocol each time.
+fn is_ended_by_pooler(error: &SqlError) -> bool {
+    postgres_error(error).is_some_and(|postgres| {
+        postgres.severity() == PgSeverity::Fatal && POSTGRES_CONNECTION.contains(&postgres.code())
+    })
+}
+
+/// Whether a pooler cannot reach its server. PgBouncer has the same code where it refuses a user, a
+/// database or a parameter, which does not pass.
+fn is_of_pooler_without_server(error: &SqlError) -> bool {
+    is_ended_by_pooler(error)
+        && postgres_error(error).is_some_and(|postgres| {
+            postgres.code() != POSTGRES_PROTOCOL || postgres.message().contains("server")
+        })
+}
+
+fn postgres_error(error: &SqlError) -> Option<&PgDatabaseError> {
+    error.as_database_error()?.try_downcast_ref()
 }
 
 /// Whether an error has one of these numbers of MySQL and MariaDB, or, if it is another database's,
@@ -102,7 +137,7 @@ pub(crate) fn is_lost(error: &SqlError) -> bool {
     match error {
         SqlError::Io(io) => io.kind() != ErrorKind::TimedOut,
         SqlError::Tls(_) => true,
-        _ => is_shutdown(error),
+        _ => is_shutdown(error) || is_ended_by_pooler(error),
     }
 }
 

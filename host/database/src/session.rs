@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::SqlError;
-use super::errors::is_out_of_cluster;
+use super::errors::{is_lost, is_out_of_cluster};
 use super::opener::{ConnectionOf, Driver, Opener, WaitLimit};
 use super::outage::timed_out;
 
@@ -55,9 +55,9 @@ impl AnswerState {
     /// After an error, which is the end of an answer if it is the server's.
     fn after(error: &SqlError) -> Self {
         match error {
-            // On such a node the next statement fails, too, and ends sooner than on another one, so
-            // that the session would be used first.
-            SqlError::Database(_) if !is_out_of_cluster(error) => Self::Partial,
+            // On a node outside of its cluster the next statement fails, too, and ends sooner than
+            // on another one, so that the session would be used first.
+            SqlError::Database(_) if !is_lost(error) && !is_out_of_cluster(error) => Self::Partial,
             _ => Self::Failed,
         }
     }

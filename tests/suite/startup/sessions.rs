@@ -227,7 +227,7 @@ async fn server_that_begins_no_transaction_is_left(kind: Kind) {
 
 on_each_mysql!(lost_conflicts_are_repeated);
 /// Conflicts of snapshots of MariaDB, nodes of Galera, locks, changed tables, and members of
-/// MySQL's group replication; sessions that the server ends.
+/// MySQL's group replication; sessions that the server ends, or a proxy that has lost the server.
 async fn lost_conflicts_are_repeated(kind: Kind) {
     let database = TestDatabase::new(kind);
     let opened = database.open().await;
@@ -239,6 +239,9 @@ async fn lost_conflicts_are_repeated(kind: Kind) {
         (1412, true),
         (3101, true),
         (4031, true),
+        (2006, true),
+        (2013, true),
+        (9001, true),
         (1105, false),
     ] {
         let mut tx = opened.write().await.unwrap();
@@ -251,6 +254,38 @@ async fn lost_conflicts_are_repeated(kind: Kind) {
         assert_eq!(is_repeatable(&error), repeats, "{error}");
     }
     opened.close().await;
+}
+
+on_one_server!(session_that_a_pooler_ends_is_lost, postgres);
+/// Goal: a transaction whose session PgBouncer ends, because the server has crashed, is repeated in
+/// another one, and one that fails with the same code of the server is not. Method: a statement
+/// raises the code; a proxy gives it the severity with which sessions end.
+async fn session_that_a_pooler_ends_is_lost() {
+    let ending = Rewrite {
+        to_client: |_, bytes| replace(bytes, b"SERROR\0VERROR\0", b"SFATAL\0VFATAL\0"),
+        ..Rewrite::NOTHING
+    };
+    let session = "SELECT pg_backend_pid()::text";
+    let database = TestDatabase::new(Kind::Postgres);
+    for (rewrite, ends) in [(ending, true), (Rewrite::NOTHING, false)] {
+        let proxy = Proxy::rewriting(vec![Kind::Postgres.engine().address()], rewrite);
+        let opened = database
+            .through(proxy.address())
+            .open_limited(|limits| limits.max_connections = 1)
+            .await;
+        for code in ["08000", "08001", "08003", "08006", "08P01", "22012"] {
+            let before = texts(&opened, session).await;
+            let mut tx = opened.write().await.unwrap();
+            let raise = format!("DO $$ BEGIN RAISE USING ERRCODE = '{code}'; END $$");
+            let error = tx.execute(sql(raise)).await.unwrap_err();
+            drop(tx);
+            let is_lost = ends && code.starts_with("08");
+            assert_eq!(is_repeatable(&error), is_lost, "{error:?}");
+            let is_replaced = texts(&opened, session).await != before;
+            assert_eq!(is_replaced, is_lost, "{error:?}");
+        }
+        opened.close().await;
+    }
 }
 
 on_each_mysql!(standby_waits_beside_a_server_that_accepts_no_writes);
