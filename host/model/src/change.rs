@@ -43,4 +43,7 @@ pub enum Cause {
     Other,
     /// An instance crashed; it may already wait for a cell again.
     Crash,
+    /// A container that was being replaced is the managed one again. Its successor ended in the
+    /// change before.
+    Reversion,
 }

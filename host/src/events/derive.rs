@@ -122,7 +122,7 @@ pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
             cause,
             trace_id,
         } => {
-            let rows = pairs(before, after);
+            let rows = pairs(before, after, *cause);
             let mut events: Vec<_> = rows
                 .iter()
                 .flat_map(|row| of_row(*row, *cause, trace_id))
@@ -144,10 +144,10 @@ type Pair<'a> = (Option<&'a ActualLrp>, Option<&'a ActualLrp>);
 
 /// Pairs the rows of two slots by presence, except that a container whose row moved to another
 /// presence is paired with it.
-fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
+fn pairs<'a>(before: &'a Slot, after: &'a Slot, cause: Cause) -> Vec<Pair<'a>> {
     let mut moves: Vec<(Presence, Presence)> = Vec::new();
     for from in Presence::ALL {
-        let to = moved_to(before, after, from);
+        let to = moved_to(before, after, from, cause);
         if let Some(to) = to.filter(|to| moves.iter().all(|(_, taken)| taken != to)) {
             moves.push((from, to));
         }
@@ -176,14 +176,19 @@ fn pairs<'a>(before: &'a Slot, after: &'a Slot) -> Vec<Pair<'a>> {
 }
 
 /// The presence to which the container of a row moved. An evacuating container moves nowhere: it
-/// ends when another runs in its place.
-fn moved_to(before: &Slot, after: &Slot, from: Presence) -> Option<Presence> {
+/// ends when another runs in its place. One that becomes the managed one again without receiving
+/// traffic moves, since a route emitter sends traffic to each running container whose row is
+/// created, routable or not. With traffic, it does not: a route emitter that learns of a move keeps
+/// the endpoint of the evacuating row.
+fn moved_to(before: &Slot, after: &Slot, from: Presence, cause: Cause) -> Option<Presence> {
+    let row = before.at(from)?;
     let to: &[Presence] = match from {
         Presence::Ordinary => &[Presence::Evacuating, Presence::Suspect],
         Presence::Suspect => &[Presence::Ordinary, Presence::Evacuating],
+        Presence::Evacuating if cause == Cause::Reversion && !row.routable => &[Presence::Ordinary],
         Presence::Evacuating => &[],
     };
-    let key = before.at(from)?.instance_key();
+    let key = row.instance_key();
     let has_key = |slot: &Slot, at| slot.at(at).is_some_and(|row| row.instance_key() == key);
     if key == InstanceKey::default() || has_key(after, from) {
         return None;
@@ -236,7 +241,7 @@ fn of_row<'a>((before, after): Pair<'a>, cause: Cause, trace_id: &'a TraceId) ->
         (_, Some(State::Unclaimed), Some(State::Unclaimed))
         | (_, _, Some(State::Claimed | State::Running) | None) => vec![changed],
         (Cause::Crash, _, Some(State::Unclaimed)) => [&[crashed][..], &recreated].concat(),
-        (Cause::Other, _, Some(State::Unclaimed)) => recreated.to_vec(),
+        (Cause::Other | Cause::Reversion, _, Some(State::Unclaimed)) => recreated.to_vec(),
     }
 }
 

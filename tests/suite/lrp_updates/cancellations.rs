@@ -5,6 +5,7 @@ use bbs::testing::domain::convergence;
 use super::archive::definitions;
 use super::*;
 use crate::harness::database::on_each_database;
+use crate::harness::event_stream::{EventStream, INSTANCES};
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
@@ -119,6 +120,48 @@ async fn cancellation_reverts_the_instances_that_were_replaced(kind: Kind) {
         ],
     )
     .await;
+}
+
+on_each_database!(cancellation_creates_no_row_for_a_container_that_is_not_ready);
+/// Goal: no traffic for the container. A route emitter registers each running one whose row is
+/// created, also if it is not routable.
+async fn cancellation_creates_no_row_for_a_container_that_is_not_ready(kind: Kind) {
+    let server = updating(kind, 1).await;
+    let not_ready = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(0, "old-0")
+    };
+    assert_eq!(call_error(&server, START, &not_ready).await, None);
+    settle(&server).await;
+    let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    assert_eq!(cancel(&server).await, None);
+    let mut names = Vec::new();
+    let mut changes_of_the_lrp = 0;
+    // The cancellation, and the end of the update.
+    while changes_of_the_lrp < 2 {
+        let event = stream.next().await.expect("the stream is open");
+        if event.name == "desired_lrp_changed" {
+            changes_of_the_lrp += 1;
+        }
+        if event.name == "actual_lrp_instance_changed" {
+            let changed: proto::ActualLrpInstanceChangedEvent = event.message();
+            let container = changed.actual_lrp_instance_key.unwrap_or_default();
+            let after = changed.after.unwrap_or_default();
+            assert_eq!(
+                (&container.instance_guid[..], after.presence, after.routable),
+                (&b"old-0"[..], 0, Some(false))
+            );
+        }
+        names.push(event.name);
+    }
+    let expected = [
+        "desired_lrp_changed",
+        "actual_lrp_instance_removed",
+        "actual_lrp_instance_changed",
+        "desired_lrp_changed",
+    ];
+    assert_eq!(names, expected, "the instance that waited is removed");
+    assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 version-1"]);
 }
 
 on_each_layout!(cancellation_ends_although_the_previous_definition_fails);

@@ -147,10 +147,17 @@ impl ChangedSlot {
             trace_id: trace_id.clone(),
         };
         match self.between {
-            Some(between) => vec![
-                change(self.before, between.clone(), cause),
-                change(between, self.after, Cause::Other),
-            ],
+            Some(between) => {
+                let second = if self.after.is_reverted(&self.before) {
+                    Cause::Reversion
+                } else {
+                    Cause::Other
+                };
+                vec![
+                    change(self.before, between.clone(), cause),
+                    change(between, self.after, second),
+                ]
+            }
             None => vec![change(self.before, self.after, cause)],
         }
     }

@@ -265,6 +265,33 @@ fn container_is_followed_to_another_row() {
 }
 
 #[test]
+fn container_that_is_put_back_is_followed_unless_it_receives_traffic() {
+    let slot = |presence, routable| {
+        Slot::of([ActualLrp {
+            routable,
+            ..row("RUNNING", presence, "a")
+        }])
+    };
+    let moved = &["~eaR oaR"][..];
+    let recreated = &["+oaR", "-eaR"][..];
+    for (routable, cause, expected) in [
+        (false, Cause::Reversion, moved),
+        (true, Cause::Reversion, recreated),
+        // Its cell starts it, as in Diego.
+        (false, Cause::Other, recreated),
+        (true, Cause::Other, recreated),
+    ] {
+        let before = slot(Presence::Evacuating, routable);
+        let after = slot(Presence::Ordinary, routable);
+        assert_eq!(
+            summary(&before, &after, cause),
+            expected,
+            "{routable} {cause:?}"
+        );
+    }
+}
+
+#[test]
 fn instance_events_concern_the_cell_of_their_container() {
     let waits = ordinary("UNCLAIMED", "");
     let runs = ordinary("RUNNING", "a");
@@ -318,14 +345,18 @@ fn instance_events_concern_the_cell_of_their_container() {
     );
 }
 
+fn any_cause() -> impl Strategy<Value = Cause> {
+    prop::sample::select(vec![Cause::Other, Cause::Crash, Cause::Reversion])
+}
+
 /// A container has one row, as in the store.
 fn any_slot() -> impl Strategy<Value = Slot> {
     let state = prop::sample::select(vec!["UNCLAIMED", "CLAIMED", "RUNNING", "CRASHED"]);
-    let one = prop::option::weighted(0.6, (state, 0..4_usize, 0..3_u32));
+    let one = prop::option::weighted(0.6, (state, 0..4_usize, 0..3_u32, any::<bool>()));
     prop::array::uniform3(one).prop_map(|rows| {
         let mut slot = Slot::default();
         let mut taken = Vec::new();
-        for (presence, (state, container, index)) in Presence::ALL
+        for (presence, (state, container, index, routable)) in Presence::ALL
             .into_iter()
             .zip(rows)
             .filter_map(|(p, r)| Some((p, r?)))
@@ -343,6 +374,7 @@ fn any_slot() -> impl Strategy<Value = Slot> {
                 };
                 *slot.at_mut(presence) = Some(ActualLrp {
                     tag,
+                    routable,
                     ..row(state, presence, container)
                 });
             }
@@ -421,13 +453,12 @@ fn route(endpoints: &mut Endpoints, event: &Event<'_>) {
 proptest! {
     #[test]
     fn applying_the_events_gives_the_stored_rows(
-        slots in prop::collection::vec((any_slot(), any::<bool>()), 1..12),
+        slots in prop::collection::vec((any_slot(), any_cause()), 1..12),
     ) {
         let mut consumer = Vec::new();
         let mut endpoints = Endpoints::new();
         let mut before = Slot::default();
-        for (after, crash) in slots {
-            let cause = if crash { Cause::Crash } else { Cause::Other };
+        for (after, cause) in slots {
             let images = (Box::new(before), Box::new(after.clone()));
             let change = RecordChange::Slot { before: images.0, after: images.1, cause, trace_id: TraceId::NONE };
             let events = events(&change);
