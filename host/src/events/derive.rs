@@ -128,6 +128,10 @@ pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
                 .flat_map(|row| of_row(*row, *cause, trace_id))
                 .collect();
             events.sort_by_key(Event::rank);
+            if *cause == Cause::Reversion {
+                let repeated = repeated_row(&events, after, trace_id);
+                events.extend(repeated);
+            }
             events
         }
         RecordChange::Task { before, after } => match (before.as_deref(), after.as_deref()) {
@@ -137,6 +141,27 @@ pub(super) fn events(change: &RecordChange) -> Vec<Event<'_>> {
             (Some(task), None) => vec![Event::TaskRemoved(task)],
         },
     }
+}
+
+/// The last event of a container that is the managed one again: a change without a difference. A
+/// route emitter that synchronises keeps the last event alone of each container. If that were the
+/// removal of the evacuating row, it would take the route away. At other times it ignores the
+/// change.
+fn repeated_row<'a>(
+    events: &[Event<'_>],
+    after: &'a Slot,
+    trace_id: &'a TraceId,
+) -> Option<Event<'a>> {
+    let row = after.ordinary.as_ref()?;
+    let key = row.instance_key();
+    let is_removed = events.iter().any(
+        |event| matches!(event, Event::InstanceRemoved { lrp, .. } if lrp.instance_key() == key),
+    );
+    is_removed.then_some(Event::InstanceChanged {
+        before: row,
+        after: row,
+        trace_id,
+    })
 }
 
 /// A row before and after a change; `None` if it was created or removed.

@@ -262,33 +262,48 @@ async fn event_of_a_crash_during_an_update_has_its_count_and_reason(kind: Kind) 
 }
 
 on_each_database!(subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_up);
+/// The last event of the container that is kept is a change: a route emitter that synchronises
+/// keeps the last one alone.
 async fn subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_up(kind: Kind) {
     let server = updating(kind, 1).await;
     claim_new(&server, 0, "new-0").await;
     let mut stream = EventStream::open(server.url(INSTANCES), "").await;
     assert_eq!(cancel(&server).await, None);
-    let mut removed = Vec::new();
-    let mut created = Vec::new();
-    while created.is_empty() {
+    let mut seen = Vec::new();
+    while seen.len() < 4 {
         let event = stream.next().await.expect("the stream is open");
-        let container = |lrp: Option<proto::ActualLrp>| {
-            let key = lrp.unwrap_or_default().actual_lrp_instance_key;
-            text(&key.unwrap_or_default().instance_guid)
+        let container =
+            |key: Option<proto::ActualLrpInstanceKey>| text(&key.unwrap_or_default().instance_guid);
+        let of_row = |lrp: Option<proto::ActualLrp>| {
+            container(lrp.unwrap_or_default().actual_lrp_instance_key)
         };
         match event.name.as_str() {
             "actual_lrp_instance_removed" => {
                 let event: proto::ActualLrpInstanceRemovedEvent = event.message();
-                removed.push(container(event.actual_lrp));
+                seen.push(format!("removed {}", of_row(event.actual_lrp)));
             }
             "actual_lrp_instance_created" => {
                 let event: proto::ActualLrpInstanceCreatedEvent = event.message();
-                created.push(container(event.actual_lrp));
+                seen.push(format!("created {}", of_row(event.actual_lrp)));
+            }
+            "actual_lrp_instance_changed" => {
+                let event: proto::ActualLrpInstanceChangedEvent = event.message();
+                assert_eq!(event.before, event.after);
+                seen.push(format!(
+                    "changed {}",
+                    container(event.actual_lrp_instance_key)
+                ));
             }
             name => assert_eq!(name, "desired_lrp_changed"),
         }
     }
     assert_eq!(
-        (removed, created),
-        (vec!["new-0".to_owned()], vec!["old-0".to_owned()])
+        seen,
+        [
+            "removed new-0",
+            "created old-0",
+            "removed old-0",
+            "changed old-0"
+        ]
     );
 }
