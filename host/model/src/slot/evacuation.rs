@@ -58,6 +58,14 @@ impl Desired {
     }
 }
 
+/// The time of an instance that waits since its container became the evacuating row, at `now_ns`.
+/// Later, as in Diego, which writes the evacuating row first: the Cloud Controller shows the state
+/// of the later row of an index, and if both have the same time, that of one at one of its
+/// endpoints and that of the other at another.
+pub(super) const fn successor_since_ns(now_ns: i64) -> i64 {
+    now_ns.saturating_add(1)
+}
+
 impl Slot {
     /// Evacuates a claimed container: the instance waits for another cell.
     ///
@@ -149,7 +157,7 @@ impl Slot {
                         self.suspect = None;
                         return Ok(Evacuated::STAYS);
                     }
-                    self.unclaim(Unclaim::Any, now_ns)?;
+                    self.unclaim(Unclaim::Any, successor_since_ns(now_ns))?;
                     Evacuated {
                         keeps_container: true,
                         needs_cell: true,

@@ -10,6 +10,7 @@
 //! it runs that one. What a removed desired LRP leaves names none, and belongs to the next one with
 //! the same process guid.
 
+use super::evacuation::successor_since_ns;
 use super::{Slot, SlotError};
 use crate::actual_lrp::{ActualLrp, InstanceKey, Presence, State};
 use crate::{Text, restart};
@@ -260,7 +261,7 @@ impl Slot {
             return Err(SlotError::Exists);
         }
         let mut old = self.ordinary.take().ok_or(SlotError::NotFound)?;
-        let mut new = ActualLrp::unclaimed(&old.key(), now_ns);
+        let mut new = ActualLrp::unclaimed(&old.key(), successor_since_ns(now_ns));
         new.definition_id.clone_from(current);
         old.presence = Presence::Evacuating as i32;
         old.changed(now_ns);

@@ -310,7 +310,7 @@ fn rolling_container_becomes_evacuating_and_its_instance_needs_a_cell() {
                 needs_cell: true
             })
         );
-        let (mut expected, _) = after(&slot, |slot| slot.unclaim(Unclaim::Any, NOW_NS));
+        let (mut expected, _) = after(&slot, |slot| slot.unclaim(Unclaim::Any, NOW_NS + 1));
         let tag = evacuated.evacuating.as_ref().unwrap().tag.clone();
         let recorded = container("mine").recorded(Presence::Evacuating, Several, NOW_NS);
         let old = ActualLrp {
@@ -321,6 +321,25 @@ fn rolling_container_becomes_evacuating_and_its_instance_needs_a_cell() {
         expected.evacuating = Some(old);
         assert_eq!(evacuated, expected, "{state:?}");
         assert_eq!(evacuated.evacuating.unwrap().crash_count, 0);
+    }
+}
+
+/// The Cloud Controller takes the later row of an index for its state.
+#[test]
+fn instance_that_waits_is_newer_than_its_evacuating_container() {
+    let slot = ordinary(State::Running);
+    let another = Slot {
+        evacuating: Some(row(State::Running, Presence::Evacuating, "old")),
+        ..slot.clone()
+    };
+    for slot in [slot, another] {
+        let (evacuated, _) = after(&slot, running("mine", ROLLING));
+        let [waits, old] = [evacuated.ordinary, evacuated.evacuating].map(Option::unwrap);
+        assert_eq!(
+            (old.instance_guid, old.since_ns),
+            (b"mine".to_vec(), NOW_NS)
+        );
+        assert!(waits.since_ns > NOW_NS);
     }
 }
 

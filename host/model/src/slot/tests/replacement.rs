@@ -213,6 +213,7 @@ fn old_container_becomes_the_evacuating_one_and_its_successor_waits() {
         (new.state(), &new.definition_id[..], new.crash_count),
         (Some(State::Unclaimed), NEW, 0)
     );
+    assert!(new.since_ns > old.since_ns, "as in an evacuation");
     assert!(slot.is_replaced(&instance("mine")) && !slot.is_replaced(&instance("other")));
     assert_eq!(slot.phase(NEW, NOW_NS), ReplacementPhase::Pending);
 }
