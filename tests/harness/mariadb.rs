@@ -8,7 +8,12 @@ use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::engine::{AsUser, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program};
+use sqlx::mysql::MySqlConnectOptions;
+use sqlx::{Connection, MySqlConnection};
+
+use super::engine::{
+    AsUser, Engine, PASSWORD, Recipe, UNPRIVILEGED_USER, USER, output_of, server_program,
+};
 
 /// Environment variable with the folder of another MariaDB, as `tests/servers` prints it.
 const ROOT: &str = "BBS_TEST_MARIADB";
@@ -127,4 +132,14 @@ pub(super) fn ready(stream: &mut TcpStream) -> io::Result<bool> {
     // After the packet's length and number: the protocol version, 10 in a greeting and 255 in an
     // error.
     Ok(greeting[4] == 10)
+}
+
+/// A connection to MySQL or MariaDB as its administrator.
+pub async fn administrator(engine: &Engine) -> MySqlConnection {
+    let options = MySqlConnectOptions::new()
+        .socket(engine.folder().join("socket"))
+        .username("root");
+    MySqlConnection::connect_with(&options)
+        .await
+        .expect("the administrator has no password")
 }

@@ -13,7 +13,6 @@ mod sessions;
 mod wrong_keys;
 
 use serde_json::Value;
-use sqlx::mysql::MySqlConnectOptions;
 use sqlx::{Connection, MySqlConnection};
 
 use crate::harness::database::Kind;
@@ -21,14 +20,5 @@ use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, OLDEST};
 use crate::harness::host::Installation;
 use crate::harness::layouts::NEWEST;
+use crate::harness::mariadb::administrator;
 use crate::harness::modules;
-
-/// A connection to MySQL or MariaDB as its administrator.
-pub(crate) async fn administrator(engine: &Engine) -> MySqlConnection {
-    let options = MySqlConnectOptions::new()
-        .socket(engine.folder().join("socket"))
-        .username("root");
-    MySqlConnection::connect_with(&options)
-        .await
-        .expect("the administrator has no password")
-}

@@ -16,10 +16,10 @@ use super::{SHARE, newest};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, VERSION};
+use crate::harness::mariadb::administrator;
 use crate::harness::on_each::on_each_mysql;
 use crate::harness::stored::Stored;
 use crate::harness::{PATIENCE, until};
-use crate::startup::administrator;
 
 on_each_mysql!(lock_of_a_backup_only_delays_a_migration_and_a_key_rotation);
 /// Method: on a server of its own, since a backup locks all databases. All tables of the host are
