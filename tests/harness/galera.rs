@@ -9,9 +9,10 @@ use sqlx::{Connection, MySqlConnection};
 
 use super::database::{Kind, TestDatabase};
 use super::engine::{Engine, PASSWORD, USER};
-use super::holds_within;
+use super::mariadb::administrator;
 use super::ports::free_address;
 use super::proxy::{Proxy, Rewrite, replace};
+use super::{holds_within, until};
 
 const NODES: usize = 3;
 /// Far above what a start takes, which includes a state transfer from another node.
@@ -29,6 +30,8 @@ const AS_PERCONA: Rewrite = Rewrite {
 /// Most bytes that a transaction may write, far below the default of 2 GiB.
 const WRITE_SET: &str = "--wsrep-max-ws-size=8388608";
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
+/// Bytes by which a connection shows that it is in use: more than a log-in sends.
+const BYTES_IN_USE: u64 = 2_000;
 
 pub struct Cluster {
     nodes: Vec<Engine>,
@@ -111,6 +114,36 @@ impl Cluster {
         Proxy::rewriting(self.nodes.iter().map(Engine::address).collect(), AS_PERCONA)
     }
 
+    /// A load balancer in front of [`Self::node`], for [`Self::node_in_use`].
+    pub fn observed_balancer(&self) -> Proxy {
+        Proxy::to_each_of(self.proxies.iter().map(Proxy::address).collect())
+    }
+
+    /// The node of the one connection through [`Self::node`] that is in use: waits until all others
+    /// rest.
+    pub async fn node_in_use(&self) -> usize {
+        let mut before = self.sent();
+        let mut in_use = Vec::new();
+        until(|| {
+            let now = self.sent();
+            if now.iter().sum::<u64>() < before.iter().sum::<u64>() + BYTES_IN_USE {
+                return false;
+            }
+            in_use = (0..NODES)
+                .filter(|node| now[*node] > before[*node])
+                .collect();
+            before = now;
+            in_use.len() == 1
+        })
+        .await;
+        in_use[0]
+    }
+
+    /// Bytes that were sent so far to each node, through [`Self::node`].
+    fn sent(&self) -> Vec<u64> {
+        self.proxies.iter().map(Proxy::sent).collect()
+    }
+
     /// Creates an empty database.
     pub fn database(&self) -> TestDatabase {
         TestDatabase::on(Kind::Mariadb, self.node(0))
@@ -128,20 +161,74 @@ impl Cluster {
         self.wait_for_size(NODES);
     }
 
+    /// Cuts a running node off from the others, and waits until it is outside of the primary
+    /// component, which the others form.
+    pub fn isolate(&self, node: usize) {
+        self.administer(
+            node,
+            "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=1'",
+        );
+        self.wait_until_outside(node);
+        self.wait_for_size(NODES - 1);
+    }
+
+    /// Ends the isolation of a node, and waits until it is synchronised.
+    pub fn rejoin(&self, node: usize) {
+        self.administer(
+            node,
+            "SET GLOBAL wsrep_provider_options = 'gmcast.isolate=0'",
+        );
+        self.wait_for_size(NODES);
+    }
+
+    /// Kills all nodes but the first, and waits until that one, without a quorum, is no primary
+    /// component.
+    pub fn lose_quorum(&self) {
+        self.nodes[1..].iter().for_each(Engine::crash);
+        self.wait_until_outside(0);
+    }
+
+    /// Makes the first node the primary component after [`Self::lose_quorum`], as an operator does.
+    /// Then restarts the others, and waits until they are synchronised.
+    pub fn bootstrap(&self) {
+        self.administer(0, "SET GLOBAL wsrep_provider_options = 'pc.bootstrap=YES'");
+        self.wait_for_size(1);
+        for node in &self.nodes[1..] {
+            node.restart_with(&[&self.join]);
+        }
+        self.wait_for_size(NODES);
+    }
+
+    fn administer(&self, node: usize, statement: &'static str) {
+        let engine = &self.nodes[node];
+        let ran = block_on(move || async move {
+            let mut administrator = administrator(engine).await;
+            sqlx::raw_sql(statement).execute(&mut administrator).await
+        });
+        ran.unwrap_or_else(|error| panic!("{statement}: {error}"));
+    }
+
     fn wait_for_size(&self, size: usize) {
-        let is_complete = holds_within(PATIENCE, || {
+        let is_complete = || {
             self.nodes
                 .iter()
                 .filter(|node| is_synced(node.address(), size))
                 .count()
                 == size
-        });
-        if !is_complete {
+        };
+        self.wait_for(&format!("reach {size} nodes"), is_complete);
+    }
+
+    fn wait_until_outside(&self, node: usize) {
+        let address = self.nodes[node].address();
+        let is_outside = || status(address).iter().any(|value| value == "OFF");
+        self.wait_for(&format!("leave node {node} outside"), is_outside);
+    }
+
+    fn wait_for(&self, step: &str, condition: impl FnMut() -> bool) {
+        if !holds_within(PATIENCE, condition) {
             let logs: Vec<_> = self.nodes.iter().map(Engine::log).collect();
-            panic!(
-                "the cluster does not reach {size} nodes: {}",
-                logs.join("\n\n")
-            );
+            panic!("the cluster does not {step}: {}", logs.join("\n\n"));
         }
     }
 }
@@ -178,25 +265,35 @@ fn start_node(ports: &Ports, node: usize, cluster: &str) -> Engine {
 
 /// Whether a node is synchronised in a cluster of `size` nodes.
 fn is_synced(address: SocketAddr, size: usize) -> bool {
-    let status = move || {
+    let found = status(address);
+    ["ON", "Synced", &size.to_string()]
+        .iter()
+        .all(|expected| found.iter().any(|value| value == expected))
+}
+
+/// The size of a node's component, the state of the node, and whether it accepts statements; empty
+/// if it does not answer.
+fn status(address: SocketAddr) -> Vec<String> {
+    let reading = move || async move {
+        let mut connection =
+            MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/")).await?;
+        let rows = sqlx::raw_sql(
+            "SHOW STATUS WHERE Variable_name IN ('wsrep_cluster_size', 'wsrep_local_state_comment', 'wsrep_ready')",
+        );
+        let rows = rows.fetch_all(&mut connection).await?;
+        Ok::<Vec<String>, sqlx::Error>(rows.iter().map(|row| sqlx::Row::get(row, 1)).collect())
+    };
+    block_on(reading).unwrap_or_default()
+}
+
+/// Runs work on a thread and a runtime of its own: callers are inside a runtime or outside of one.
+fn block_on<T: Send, F: Future<Output = T>>(work: impl FnOnce() -> F + Send) -> T {
+    let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
             .expect("a runtime");
-        runtime.block_on(async {
-            let mut connection = MySqlConnection::connect(&format!("mysql://{USER}:{PASSWORD}@{address}/")).await?;
-            let rows = sqlx::raw_sql(
-                "SHOW STATUS WHERE Variable_name IN ('wsrep_cluster_size', 'wsrep_local_state_comment', 'wsrep_ready')",
-            );
-            let rows = rows.fetch_all(&mut connection).await?;
-            Ok::<Vec<String>, sqlx::Error>(rows.iter().map(|row| sqlx::Row::get(row, 1)).collect())
-        })
+        runtime.block_on(work())
     };
-    let found = std::thread::spawn(status)
-        .join()
-        .expect("the status is read or not")
-        .unwrap_or_default();
-    ["ON", "Synced", &size.to_string()]
-        .iter()
-        .all(|wanted| found.iter().any(|value| value == wanted))
+    std::thread::scope(|scope| scope.spawn(run).join()).expect("the work does not panic")
 }
