@@ -30,8 +30,9 @@ const AS_PERCONA: Rewrite = Rewrite {
 /// Most bytes that a transaction may write, far below the default of 2 GiB.
 const WRITE_SET: &str = "--wsrep-max-ws-size=8388608";
 const PROVIDER: &str = "/usr/lib/galera/libgalera_smm.so";
-/// Bytes by which a connection shows that it is in use: more than a log-in sends.
-const BYTES_IN_USE: u64 = 2_000;
+/// Bytes by which a connection shows that it is in use: more than a host sends over one before it
+/// waits for the lock.
+const BYTES_IN_USE: u64 = 10_000;
 
 pub struct Cluster {
     nodes: Vec<Engine>,

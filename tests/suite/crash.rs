@@ -14,6 +14,7 @@ use bbs::testing::migrate::fault::{
     WITHIN_CUT_OVER,
 };
 use bbs_lens::transform::Transform;
+pub(super) use online::completion;
 
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database};
 use crate::harness::fixture::{self, OLDEST};

@@ -1,6 +1,8 @@
 //! A host on a Galera cluster: connections are distributed over the nodes, and nodes crash and
 //! rejoin. The servers are MariaDB's, and answer as Percona's where not said otherwise.
 
+mod partitions;
+
 use std::sync::Arc;
 
 use bbs::testing::database::{SqlError, sql};

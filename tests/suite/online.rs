@@ -34,14 +34,14 @@ const UNITS_PER_SECOND: u64 = 50;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// An installation with the fixture.
-async fn with_fixture(database: TestDatabase) -> Installation {
+pub(crate) async fn with_fixture(database: TestDatabase) -> Installation {
     let installation = Installation::on(database, &modules::modules());
     fixture::write_to(&installation.database).await;
     installation
 }
 
 /// Migrates a database down to [`UNSPLIT_TAGS`]. Returns its installation as an online one.
-async fn taken_down(installation: Installation) -> Installation {
+pub(crate) async fn taken_down(installation: Installation) -> Installation {
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     stored.down(UNSPLIT_TAGS).await.unwrap();
     stored.context.database.close().await;

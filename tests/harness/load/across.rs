@@ -97,7 +97,7 @@ pub async fn current_version(database: &Database) -> u64 {
 }
 
 /// The host's progress, if its admin socket answers.
-async fn progress(installation: &Installation) -> Option<Snapshot> {
+pub async fn progress(installation: &Installation) -> Option<Snapshot> {
     let mut client = AdminClient::send(&installation.admin_socket(), Command::Status)
         .await
         .ok()?;

@@ -127,7 +127,7 @@ async fn serve(installation: &Arc<Installation>, fault: Option<&str>) -> Result<
 }
 
 /// Waits until the migration is complete, including the clean-up.
-async fn completion(database: &TestDatabase) {
+pub(crate) async fn completion(database: &TestDatabase) {
     let opened = database.open().await;
     until_async(async || {
         let migrations = texts(&opened, "SELECT id FROM bbs_migration").await;
