@@ -11,7 +11,7 @@ use super::catalog::{
     is_file_name,
 };
 use super::module::{ModuleError, ModuleSource};
-use super::placement::{self, BelowFirst, Insertions};
+use super::placement::{self, BelowFirst, Insertions, MissingPredecessor};
 use super::sandbox::{ComponentError, Sandbox};
 use crate::signatures::TrustedKeys;
 
@@ -44,6 +44,8 @@ pub enum AddError {
         .file.display()
     )]
     NameTaken { file: PathBuf, name: String },
+    #[error(transparent)]
+    Predecessor(#[from] MissingPredecessor),
     #[error("the catalog of the folder cannot be read")]
     Before(#[source] CatalogError),
     #[error("a host would refuse the folder with this change; the folder is unchanged")]
@@ -131,6 +133,8 @@ fn add_to(
     if new.is_empty() {
         return Ok(result);
     }
+    let present = base_migrations.union(&placement::migrations_of(&result.entries));
+    placement::check_predecessors(&before.entries, &present)?;
     result.insertions = Insertions::of_change(&base_migrations, &before.entries, &result.entries);
     let are_all_listed = result.entries == before.entries;
     let after = CatalogContent {

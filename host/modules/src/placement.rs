@@ -24,6 +24,21 @@ pub struct BelowFirst {
     pub first: DataVersion,
 }
 
+/// A migration follows one that is neither in its folder nor in those that the folder continues.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{file} (migration {version}) follows migration {missing}, which the folder does not have; name the folder that has it \
+     with `--base`, or put it back first"
+)]
+pub struct MissingPredecessor {
+    /// The file of the migration.
+    pub file: String,
+    /// The version of the migration.
+    pub version: DataVersion,
+    /// The version that it follows.
+    pub missing: DataVersion,
+}
+
 /// A migration that was added below others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Insertion {
@@ -154,6 +169,34 @@ pub(super) fn migrations_of(entries: &[CatalogEntry]) -> MigrationSet {
         .iter()
         .filter_map(|entry| entry.position.data_version())
         .collect()
+}
+
+/// Checks that each migration of a catalog follows one of `present`, before [`chain`] records
+/// others: if the folder of an add-on is changed without those that it continues, its first
+/// migration would follow nothing, and hosts would refuse it.
+///
+/// # Errors
+/// For the first migration that does not.
+pub(super) fn check_predecessors(
+    entries: &[CatalogEntry],
+    present: &MigrationSet,
+) -> Result<(), MissingPredecessor> {
+    for CatalogEntry { file, position, .. } in entries {
+        if let CatalogPosition::Migration {
+            version,
+            follows: Some(missing),
+        } = *position
+            && !present.has(missing)
+        {
+            let file = file.clone();
+            return Err(MissingPredecessor {
+                file,
+                version,
+                missing,
+            });
+        }
+    }
+    Ok(())
 }
 
 /// Records in each migration the version that it follows: of the migration before it, or of one of

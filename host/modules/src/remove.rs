@@ -9,7 +9,7 @@ use super::add::{AddError, ApiCheck, rehearse};
 use super::catalog::{
     self, Catalog, CatalogContent, CatalogEntry, CatalogError, PreviousSignature,
 };
-use super::placement;
+use super::placement::{self, MissingPredecessor};
 use super::sandbox::Sandbox;
 
 /// Why a module was not removed; the folder is unchanged, unless the error is
@@ -24,6 +24,8 @@ pub enum RemoveError {
         file: String,
         listed: Vec<String>,
     },
+    #[error(transparent)]
+    Predecessor(#[from] MissingPredecessor),
     #[error(transparent)]
     After(#[from] AddError),
     #[error("the folder {} cannot be written to; check its permissions", .folder.display())]
@@ -82,9 +84,12 @@ pub fn remove(
     let _lock = catalog::lock(folder).map_err(failed)?;
     let entry = listed(file, folder)?;
     let mut after = catalog::read(folder).map_err(RemoveError::Catalog)?;
-    after.entries.retain(|other| *other != entry);
     let base_entries = Catalog::merged_entries(base).map_err(RemoveError::Catalog)?;
-    after.entries = placement::chain(after.entries, &placement::migrations_of(&base_entries));
+    let base_migrations = placement::migrations_of(&base_entries);
+    let present = base_migrations.union(&placement::migrations_of(&after.entries));
+    after.entries.retain(|other| *other != entry);
+    placement::check_predecessors(&after.entries, &present)?;
+    after.entries = placement::chain(after.entries, &base_migrations);
     rehearse(folder, base, &after, &[], check_api, sandbox)?;
     let signature = catalog::write(folder, &after).map_err(failed)?;
     // After the catalog, so that it never lists a missing file.

@@ -237,6 +237,35 @@ fn commands_for_an_add_on_name_the_migrations_above_it() {
     );
 }
 
+/// Goal: a change of an add-on does not make its first migration follow nothing, with which hosts
+/// refuse it. Method: migrations that a host would load without the folder that they continue.
+#[test]
+fn add_on_is_not_changed_without_the_folder_that_it_continues() {
+    let changed = |folder: &Folder, arguments: &[&str]| {
+        let catalog = folder.path().join("catalog.toml");
+        std::fs::write(&catalog, &folder.catalog).unwrap();
+        let path = folder.path().display().to_string();
+        let mut change = command();
+        change.arg("module").args(arguments).arg(path);
+        let words =
+            "50-things.wasm (migration 50) follows migration 40, which the folder does not have";
+        let errors = output::refused(change.output().unwrap(), words);
+        assert_contains(&errors, &["`--base`"]);
+        assert_eq!(std::fs::read_to_string(catalog).unwrap(), folder.catalog);
+    };
+    let first = Folder::new().with("things", "50-things.wasm", "version = 50\nfollows = 40");
+    let second = guest("well-behaved").display().to_string();
+    changed(&first, &["add", &second, "--into"]);
+    let both = first.with(
+        "well-behaved",
+        "100-well-behaved.wasm",
+        "version = 100\nfollows = 50",
+    );
+    let remove = ["remove", "100-well-behaved.wasm", "--never-ran", "--from"];
+    changed(&both, &remove);
+    assert!(both.path().join("100-well-behaved.wasm").exists());
+}
+
 #[test]
 fn migration_whose_predecessor_is_missing_is_refused() {
     let other = listed("200-other.wasm", "version = 200\nfollows = 150");

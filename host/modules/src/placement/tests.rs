@@ -87,6 +87,22 @@ fn migrations_of_an_add_on_follow_those_of_its_base_in_between() {
 }
 
 #[test]
+fn migration_whose_predecessor_is_in_no_folder_is_rejected() {
+    let base = [5].into_iter().collect();
+    let entries = chain(
+        vec![migration(7, "b"), migration(9, "d"), translator(9, 10, "t")],
+        &base,
+    );
+    let check =
+        |present: &[DataVersion]| check_predecessors(&entries, &present.iter().copied().collect());
+    assert!(check(&[5, 7, 9]).is_ok());
+    let error = check(&[7, 9]).unwrap_err();
+    assert_eq!((&*error.file, error.version, error.missing), ("b", 7, 5));
+    let first = chain(vec![migration(7, "b")], &MigrationSet::default());
+    assert!(check_predecessors(&first, &MigrationSet::default()).is_ok());
+}
+
+#[test]
 fn migration_older_than_the_first_is_rejected() {
     let before = || vec![migration(3, "a"), migration(5, "c")];
     let error = merge(before(), [migration(2, "b")], &MigrationSet::default()).unwrap_err();
