@@ -348,6 +348,56 @@ fn build_refuses_a_folder_with_files_and_unknown_options() {
     assert!(String::from_utf8_lossy(&build(&["--help"]).stdout).contains("BBS_MODULE_KEY"));
 }
 
+/// Goal: the folders of a build may have spaces in their names, and its target folder may be
+/// relative. Method: programs that print the flags and make an executable, which ends the script.
+#[test]
+fn build_accepts_folders_with_spaces_and_a_relative_target_folder() {
+    let work = tempfile::tempdir().unwrap();
+    let [checkout, programs] = ["a checkout", "programs"].map(|name| work.path().join(name));
+    std::fs::create_dir_all(checkout.join("host/release")).unwrap();
+    std::fs::create_dir(&programs).unwrap();
+    let build = checkout.join("host/release/build");
+    std::fs::copy(folder().join("build"), &build).unwrap();
+    std::fs::write(
+        checkout.join("host/Cargo.toml"),
+        "version = \"0.2.0-dev\"\n",
+    )
+    .unwrap();
+    let cargo = r#"echo "$CARGO_ENCODED_RUSTFLAGS" | tr '\037' '\n'
+eval "printf '%s\n' $CFLAGS_made_linux_gnu"
+made=$CARGO_TARGET_DIR/made-linux-gnu/debug
+mkdir -p "$made"
+printf '#!/bin/sh\nexit 7\n' >"$made/bbs"
+chmod +x "$made/bbs""#;
+    let idle = ["cc", "dpkg-deb", "git", "rustc", "rustup", "xz"].map(|name| (name, ":"));
+    let calls = [("cargo", cargo), ("objcopy", r#"cp "$3" "$4""#)];
+    for (name, script) in calls.into_iter().chain(idle) {
+        let program = programs.join(name);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let output = Command::new(build)
+        .args(["--profile", "dev", "--target", "made-linux-gnu", "--out"])
+        .arg(work.path().join("out"))
+        .env("PATH", format!("{}:/usr/bin:/bin", programs.display()))
+        .env("CARGO_HOME", "/a home")
+        .env("CARGO_TARGET_DIR", "a target")
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(7), "{errors}");
+    let checkout = checkout.display();
+    let flags = [
+        format!("--remap-path-prefix={checkout}=/source"),
+        "--remap-path-prefix=/a home=/cargo".to_owned(),
+        format!("--remap-path-prefix={checkout}/a target=/target"),
+        "-ffile-prefix-map=/a home=/cargo".to_owned(),
+        format!("-ffile-prefix-map={checkout}/a target=/target"),
+    ];
+    let printed = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(printed.lines().collect::<Vec<_>>(), flags);
+}
+
 #[test]
 fn scripts_of_a_release_are_valid() {
     let scripts = [
