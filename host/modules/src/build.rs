@@ -343,9 +343,10 @@ fn built(
 /// If a crate cannot be built or encoded.
 pub fn components(crates: &[PathBuf], progress: &Progress) -> Result<Vec<Vec<u8>>, BuildError> {
     let total = Some(Counted::Modules.total(crates.len() as u64));
-    compile::prepare(crates, progress)?;
+    let workspaces = sources::workspaces_of(crates)?;
+    compile::prepare(&workspaces, progress)?;
     progress.enter("compile", "migrations and translators, with cargo", total);
-    let libraries = compile::compile(crates, progress)?;
+    let libraries = compile::compile(crates, &workspaces, progress)?;
     progress.enter("encode", "as WebAssembly components", total);
     crates
         .iter()

@@ -1,7 +1,7 @@
 //! Runs cargo for guest crates: one call for each workspace, with flags that make builds
 //! reproducible. Owns the flags; the encoding as components is not part of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Seek, Write};
@@ -13,7 +13,7 @@ use bbs_work::progress::Progress;
 use serde::Deserialize;
 
 use super::BuildError;
-use super::sources::{package_name, workspace_of};
+use super::sources::{Workspaces, package_name};
 use super::toolchain::{self, TARGET, program, rustc};
 
 const PROFILE: &str = "guest";
@@ -75,32 +75,26 @@ struct CargoMessage {
 }
 
 /// Ensures that the toolchain of every workspace can compile for WebAssembly.
-pub(super) fn prepare(crates: &[PathBuf], progress: &Progress) -> Result<(), BuildError> {
-    let workspaces = crates
-        .iter()
-        .map(|folder| workspace_of(folder))
-        .collect::<Result<BTreeSet<_>, _>>()?;
+pub(super) fn prepare(workspaces: &Workspaces<'_>, progress: &Progress) -> Result<(), BuildError> {
     workspaces
-        .iter()
+        .keys()
         .try_for_each(|workspace| toolchain::ensure_target(workspace, progress))
 }
 
-/// Builds the crates and returns the path of each library, in the same order.
-pub(super) fn compile(crates: &[PathBuf], progress: &Progress) -> Result<Vec<PathBuf>, BuildError> {
-    let mut workspaces: BTreeMap<PathBuf, Vec<&PathBuf>> = BTreeMap::new();
-    for crate_folder in crates {
-        workspaces
-            .entry(workspace_of(crate_folder)?)
-            .or_default()
-            .push(crate_folder);
-    }
+/// Builds the crates, which are those of `workspaces`, and returns the path of each library, in
+/// their order.
+pub(super) fn compile(
+    crates: &[PathBuf],
+    workspaces: &Workspaces<'_>,
+    progress: &Progress,
+) -> Result<Vec<PathBuf>, BuildError> {
     let mut libraries = BTreeMap::new();
     for (workspace, members) in workspaces {
         let packages = members
             .iter()
             .map(|folder| package_name(folder))
             .collect::<Result<Vec<_>, _>>()?;
-        cargo(&workspace, &packages, &mut |manifest, library| {
+        cargo(workspace, &packages, &mut |manifest, library| {
             let Some(member) = members
                 .iter()
                 .find(|folder| same_file(&folder.join("Cargo.toml"), manifest))

@@ -1,10 +1,13 @@
 //! Finds the crates to build, their packages and workspaces. Reads manifests; builds nothing.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use serde::Deserialize;
-use toml::Table;
 
+use super::BuildError;
+use super::toolchain::program;
 use crate::text::ModuleText;
 
 /// Why a list of crates or a manifest cannot be used.
@@ -43,7 +46,6 @@ struct SourceEntry {
 #[derive(Debug, Deserialize)]
 struct CargoManifest {
     package: Option<Package>,
-    workspace: Option<Table>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -102,26 +104,47 @@ pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
         .ok_or(SourceError::NoPackage { path })
 }
 
-/// The folder of the workspace that a crate belongs to; the crate's own folder if it belongs to
-/// none.
-pub(super) fn workspace_of(crate_folder: &Path) -> Result<PathBuf, SourceError> {
-    let crate_folder = canonical(crate_folder)?;
-    for folder in crate_folder.ancestors() {
-        let path = folder.join("Cargo.toml");
-        if path.exists() && read::<CargoManifest>(&path)?.workspace.is_some() {
-            return Ok(folder.to_owned());
-        }
+/// Crates by the folders of the workspaces that they belong to.
+pub(super) type Workspaces<'a> = BTreeMap<PathBuf, Vec<&'a PathBuf>>;
+
+/// The workspaces of crates. A crate that belongs to none has its own folder as one.
+pub(super) fn workspaces_of(crates: &[PathBuf]) -> Result<Workspaces<'_>, BuildError> {
+    let mut workspaces = Workspaces::new();
+    for crate_folder in crates {
+        workspaces
+            .entry(workspace_of(crate_folder)?)
+            .or_default()
+            .push(crate_folder);
     }
-    Ok(crate_folder)
+    Ok(workspaces)
 }
 
-fn canonical(crate_folder: &Path) -> Result<PathBuf, SourceError> {
-    crate_folder
-        .canonicalize()
-        .map_err(|source| SourceError::Read {
-            path: crate_folder.to_owned(),
-            source,
-        })
+/// The folder of a crate's workspace according to cargo: a workspace above it may exclude it, and
+/// its manifest may name one elsewhere.
+fn workspace_of(crate_folder: &Path) -> Result<PathBuf, BuildError> {
+    // Reports a missing manifest: cargo would look for one in the folders above.
+    package_name(crate_folder)?;
+    let output = Command::new(program("CARGO", "cargo"))
+        .current_dir(crate_folder)
+        .args(["locate-project", "--workspace", "--message-format", "plain"])
+        .output()
+        .map_err(|source| BuildError::Cargo { source })?;
+    if !output.status.success() {
+        return Err(BuildError::Compile {
+            output: String::from_utf8_lossy(&output.stderr).into_owned(),
+        });
+    }
+    let printed = String::from_utf8_lossy(&output.stdout);
+    let manifest = Path::new(printed.trim_end());
+    let workspace = manifest.parent().expect("a manifest is in a folder");
+    Ok(canonical(workspace)?)
+}
+
+fn canonical(folder: &Path) -> Result<PathBuf, SourceError> {
+    folder.canonicalize().map_err(|source| SourceError::Read {
+        path: folder.to_owned(),
+        source,
+    })
 }
 
 fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
@@ -136,4 +159,33 @@ fn read<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, SourceError> {
             reason,
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crate_that_a_workspace_excludes_is_one_of_its_own() {
+        let folder = tempfile::tempdir().unwrap();
+        let top = folder.path().canonicalize().unwrap();
+        let manifest = "[workspace]\nmembers = [\"member\"]\nexclude = [\"other\"]\n";
+        std::fs::write(top.join("Cargo.toml"), manifest).unwrap();
+        let crates = ["member", "other", "stray"].map(|name| {
+            let crate_folder = top.join(name);
+            std::fs::create_dir_all(crate_folder.join("src")).unwrap();
+            std::fs::write(crate_folder.join("src/lib.rs"), "").unwrap();
+            let manifest = format!("[package]\nname = \"{name}\"\nedition = \"2024\"\n");
+            std::fs::write(crate_folder.join("Cargo.toml"), manifest).unwrap();
+            crate_folder
+        });
+        let [member, other, _] = &crates;
+        let expected = [(top.clone(), vec![member]), (other.clone(), vec![other])];
+        assert_eq!(
+            workspaces_of(&crates[..2]).unwrap(),
+            Workspaces::from(expected)
+        );
+        let error = workspaces_of(&crates).unwrap_err().to_string();
+        assert!(error.contains("`workspace.members`"), "{error}");
+    }
 }
