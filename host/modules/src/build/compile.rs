@@ -143,7 +143,7 @@ fn cargo(
         .arg(&target)
         .args(packages.iter().flat_map(|package| ["--package", package]))
         // Overrides every other source of flags.
-        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, &home)?)
+        .env("CARGO_ENCODED_RUSTFLAGS", flags(workspace, &home, &target)?)
         .stdout(Stdio::piped())
         .stderr(errors.try_clone().map_err(failed)?);
     let mut child = command.spawn().map_err(failed)?;
@@ -222,9 +222,9 @@ fn cargo_home() -> Option<PathBuf> {
 }
 
 /// Flags that remove this machine's paths from the code, so that all builds of one source have the
-/// same digest: those of the workspace, of cargo and of the standard library. [`WRAPPER`] removes
-/// those of packages elsewhere.
-fn flags(workspace: &Path, home: &Path) -> Result<String, BuildError> {
+/// same digest: those of the workspace, of cargo, of the standard library and of generated sources.
+/// [`WRAPPER`] removes those of packages elsewhere.
+fn flags(workspace: &Path, home: &Path, target: &Path) -> Result<String, BuildError> {
     let sysroot = rustc(workspace, &["--print", "sysroot"])?;
     let version = rustc(workspace, &["--version", "--verbose"])?;
     let commit = version
@@ -241,6 +241,11 @@ fn flags(workspace: &Path, home: &Path) -> Result<String, BuildError> {
     remapped.push((
         format!("{}/lib/rustlib/src/rust", sysroot.trim()),
         format!("/rustc/{commit}"),
+    ));
+    // Build scripts write sources there; it has this place in the workspace by default.
+    remapped.push((
+        target.display().to_string(),
+        format!("/workspace/target/{TARGET_FOLDER}"),
     ));
     let flags: Vec<_> = remapped
         .into_iter()
@@ -287,6 +292,15 @@ mod tests {
             let expected = always.map(str::to_owned).into_iter().chain([removed]);
             assert_eq!(called_in(folder), expected.collect::<Vec<_>>());
         }
+    }
+
+    #[test]
+    fn paths_of_a_target_folder_elsewhere_become_those_of_the_default_one() {
+        let workspace = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let home = Path::new("/home/me/.cargo");
+        let flags = flags(workspace, home, Path::new("/home/me/.cargo/guests")).unwrap();
+        let last = "--remap-path-prefix=/home/me/.cargo/guests=/workspace/target/guests";
+        assert_eq!(flags.rsplit('\x1f').next(), Some(last));
     }
 
     #[test]
