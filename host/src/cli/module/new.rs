@@ -22,6 +22,29 @@ const TRANSLATOR: &str = include_str!("new/translator.rs.template");
 const MIGRATION_README: &str = include_str!("new/migration.md.template");
 const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
 
+/// Names of which the type or the column is another one in the template of a migration, in the code
+/// of its export macro, or a keyword: the crate would not compile, or its tests would fail.
+const USED_NAMES: [&str; 18] = [
+    "access",
+    "column",
+    "direction",
+    "domain",
+    "exported-migration",
+    "laws",
+    "layout",
+    "manifest",
+    "migration",
+    "ok",
+    "process-guid",
+    "refused",
+    "result",
+    "run",
+    "self",
+    "table",
+    "unit",
+    "unit-data",
+];
+
 /// Create a crate for a migration or a translator; its tests pass unchanged.
 ///
 /// A NAME is lower-case words joined by `-`, such as `add-colour`, and becomes the crate's folder.
@@ -182,6 +205,13 @@ impl NewCommand {
                 self.name
             );
         }
+        if USED_NAMES.contains(&self.name.as_str()) {
+            bail!(
+                "{0:?} cannot be the name of a migration: its crate has another type or column of that name; add a word, such as \
+                 `add-{0}`",
+                self.name
+            );
+        }
         let version = match self.version {
             Some(version) => version,
             None => ends
@@ -193,7 +223,7 @@ impl NewCommand {
         Ok(vec![
             ("{{package}}", format!("migration-{version}-{}", self.name)),
             ("{{name}}", self.name.clone()),
-            ("{{type}}", self.name.split('-').map(capitalised).collect()),
+            ("{{type}}", type_of(&self.name)),
             ("{{column}}", self.name.replace('-', "_")),
             ("{{version}}", grouped(version)),
         ])
@@ -305,6 +335,11 @@ fn fill(template: &str, placeholders: &Placeholders) -> String {
         .fold(template.to_owned(), |text, (placeholder, value)| {
             text.replace(placeholder, value)
         })
+}
+
+/// The name of a migration's type.
+fn type_of(name: &str) -> String {
+    name.split('-').map(capitalised).collect()
 }
 
 fn capitalised(word: &str) -> String {

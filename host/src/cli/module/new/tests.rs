@@ -107,6 +107,31 @@ fn invalid_names_are_rejected() {
     }
 }
 
+/// Goal: every migration that the command makes compiles. Method: the names of types in the code
+/// of the template, but for those within others, such as `Direction::Up`.
+#[test]
+fn names_that_the_template_of_a_migration_uses_are_rejected() {
+    for name in USED_NAMES {
+        let error = command(name, CrateKind::Migration)
+            .migration(ENDS)
+            .unwrap_err()
+            .to_string();
+        assert!(error.contains(&format!("`add-{name}`")), "{error}");
+    }
+    let lines = MIGRATION.lines().map(str::trim_start);
+    let used = lines
+        .filter(|line| !line.starts_with("//") && !line.starts_with('#'))
+        .flat_map(|line| line.split('"').step_by(2))
+        .flat_map(|code| code.split(|c: char| !c.is_alphanumeric() && c != ':'))
+        .filter_map(|path| path.split("::").next())
+        .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()));
+    let types = USED_NAMES.map(type_of);
+    let missing: Vec<_> = used
+        .filter(|name| types.iter().all(|known| known != name))
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
 #[test]
 fn version_is_a_timestamp_of_migrations_only() {
     let zero = NewCommand {
