@@ -47,6 +47,7 @@ pub(super) struct FrameTable {
     /// Columns that a step dropped whose migration the way comes up through again.
     aside: Vec<ColumnAside>,
     pub(super) primary_key: Vec<String>,
+    partition_key: Option<String>,
     /// Tables whose rows, in their order, this one adopted in the current step.
     same_rows_as: BTreeSet<String>,
     /// Source tables whose rows came with moved columns in the current step.
@@ -73,6 +74,13 @@ impl FrameTable {
                 .columns
                 .iter()
                 .any(|column| matches!(column.content, Content::Given(_)))
+    }
+
+    /// The columns of the primary key, and the partition key if it is none of them.
+    fn key_columns(&self) -> impl Iterator<Item = &String> {
+        let partition = self.partition_key.iter();
+        let apart = partition.filter(move |key| !self.primary_key.contains(key));
+        self.primary_key.iter().chain(apart)
     }
 
     pub(super) fn find(&self, name: &str) -> &FrameColumn {
@@ -173,6 +181,7 @@ impl<'a> Frame<'a> {
             leaving: Vec::new(),
             aside: Vec::new(),
             primary_key: table.primary_key.clone(),
+            partition_key: table.partition_key.clone(),
             same_rows_as: BTreeSet::new(),
             continues: BTreeSet::new(),
             reshaped: false,
@@ -326,6 +335,7 @@ impl<'a> Frame<'a> {
                     table
                         .primary_key
                         .iter_mut()
+                        .chain(table.partition_key.iter_mut())
                         .filter(|key| *key == from)
                         .for_each(|key| key.clone_from(to));
                 }
@@ -407,7 +417,7 @@ impl<'a> Frame<'a> {
         taker.unit_offsets.clone_from(&giver.unit_offsets);
         taker.origins.clone_from(&giver.origins);
         taker.same_rows_as.insert(from.to_owned());
-        for key in &giver.primary_key {
+        for key in giver.key_columns() {
             taker.set(key, giver.find(key).content.clone());
         }
     }

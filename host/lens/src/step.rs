@@ -325,9 +325,12 @@ impl Step {
                     _ => None,
                 })
                 .collect();
-            let key = &self.target.tables[*table].primary_key;
+            let target = &self.target.tables[*table];
+            let is_key = |name: &String| {
+                target.primary_key.contains(name) || target.partition_key.as_ref() == Some(name)
+            };
             let adopted =
-                |name: &String| !moved.is_empty() && (moved.contains(&name) || key.contains(name));
+                |name: &String| !moved.is_empty() && (moved.contains(&name) || is_key(name));
             self.brought(table).any(|column| !adopted(&column.name))
         };
         let manifest = self.transform.manifest();

@@ -110,3 +110,53 @@ fn moved_column_without_a_counterpart_names_the_unit() {
         assert_eq!(applied.origins["apps"][source], [0, 1, 2]);
     }
 }
+
+/// A unit may have several rows of these tables, each with an id of its own.
+#[test]
+fn created_table_adopts_a_partition_key_that_is_not_in_the_primary_key() {
+    let keyed_by_id = |name: &str| {
+        Table::new(name)
+            .column(Column::varchar("id", 9))
+            .column(Column::varchar("guid", 9))
+            .primary_key(["id"])
+            .index(&format!("{name}_guid_idx"), ["guid"])
+            .partition_key("guid")
+    };
+    let parts = keyed_by_id("parts").column(Column::long_text("x").nullable());
+    let split = manifest(2)
+        .create_table(keyed_by_id("extras"))
+        .move_column("x", "parts", "extras");
+    let steps = [manifest(1).create_table(parts), split].map(|manifest| step(manifest, nothing));
+    let lens = lens(&steps, 1, 2);
+    let columns = [
+        ("id", ["p0", "p1", "p2"]),
+        ("guid", ["g0", "g0", "g1"]),
+        ("x", ["x0", "x1", "x2"]),
+    ];
+    let rows = TableRows {
+        unit_offsets: vec![0, 2, 3],
+        columns: columns
+            .map(|(name, values)| (name.to_owned(), plain(&values)))
+            .into(),
+    };
+    let units = LensInput {
+        units: 2,
+        tables: [("parts".to_owned(), rows)].into(),
+        ..LensInput::default()
+    };
+    let applied = lens
+        .apply(
+            lens.tables["extras"].group,
+            &units,
+            &Residue::default(),
+            &arguments(),
+            Search::First,
+            &BatchBudget::default(),
+        )
+        .unwrap();
+    let extras = &applied.tables["extras"];
+    assert_eq!(extras.unit_offsets, [0, 2, 3]);
+    for (name, values) in columns {
+        assert_eq!(*extras.columns[name].data, texts(&values), "{name}");
+    }
+}
