@@ -56,8 +56,8 @@ enum ColumnSource<'a> {
     Before { table: String, name: String },
     /// They add it, with this definition.
     Added(&'a Column),
-    /// They create its table with it.
-    Created,
+    /// They create its table with it, under this name.
+    Created { table: &'a Table, name: String },
 }
 
 /// The name in the source layout of a column that a table has after some changes; none if the
@@ -65,7 +65,7 @@ enum ColumnSource<'a> {
 pub fn column_before(changes: &[Change], table: &str, column: &str) -> Option<String> {
     match source_of(changes, table, column) {
         ColumnSource::Before { name, .. } => Some(name),
-        ColumnSource::Added(_) | ColumnSource::Created => None,
+        ColumnSource::Added(_) | ColumnSource::Created { .. } => None,
     }
 }
 
@@ -75,7 +75,12 @@ fn source_of<'a>(changes: &'a [Change], table: &str, column: &str) -> ColumnSour
     for change in changes.iter().rev() {
         match change {
             Change::RenameTable { from, to } if *to == table => table.clone_from(from),
-            Change::CreateTable(created) if created.name == table => return ColumnSource::Created,
+            Change::CreateTable(created) if created.name == table => {
+                return ColumnSource::Created {
+                    table: created,
+                    name,
+                };
+            }
             Change::AddColumn {
                 table: of,
                 column: added,
@@ -92,6 +97,20 @@ fn source_of<'a>(changes: &'a [Change], table: &str, column: &str) -> ColumnSour
         }
     }
     ColumnSource::Before { table, name }
+}
+
+/// Whether the changes create a table and move columns to it, with whose rows it is then filled.
+fn adopts_rows<'a>(changes: &'a [Change], mut table: &'a str) -> bool {
+    let mut is_moved_to = false;
+    for change in changes.iter().rev() {
+        match change {
+            Change::RenameTable { from, to } if *to == table => table = from,
+            Change::CreateTable(created) if created.name == table => return is_moved_to,
+            Change::MoveColumn { to, .. } if *to == table => is_moved_to = true,
+            _ => {}
+        }
+    }
+    false
 }
 
 fn check_direction(
@@ -135,10 +154,7 @@ fn check_access(
     if earlier.is_some_and(|earlier| earlier.partition_key.is_none()) {
         return Err(without_units());
     }
-    let moved = changes
-        .iter()
-        .any(|change| matches!(change, Change::MoveColumn { to, .. } if *to == access.table));
-    if moved && earlier.is_none() {
+    if adopts_rows(changes, &access.table) {
         return Err(Problem::AccessToMoved {
             direction,
             table: name(),
@@ -248,7 +264,8 @@ pub fn needed_by_new_rows(table: &Table) -> impl Iterator<Item = &Column> {
 }
 
 /// Checks that an added or no longer nullable column gets a value in every row: by a default or by
-/// the row function.
+/// the row function. So does every column of a table that adopts rows, but for those of its keys,
+/// which it adopts with them.
 fn check_values(
     source: &Layout,
     target: &Layout,
@@ -263,13 +280,19 @@ fn check_values(
                 earlier.is_some_and(|column| column.nullable)
             }
             ColumnSource::Added(column) => column.default.is_none(),
-            ColumnSource::Created => false,
+            ColumnSource::Created { table, name } => {
+                let is_key = table.primary_key.contains(&name)
+                    || table.partition_key.as_ref() == Some(&name);
+                let column = table.find_column(&name);
+                !is_key && column.is_some_and(|column| column.default.is_none())
+            }
         };
-    // A table that the changes create has no rows yet.
-    let was_there = |table: &&Table| {
+    // Any other table that the changes create has no rows yet.
+    let has_rows = |table: &&Table| {
         name_before(changes, &table.name).is_some_and(|name| source.tables.contains_key(&name))
+            || adopts_rows(changes, &table.name)
     };
-    for table in target.tables.values().filter(was_there) {
+    for table in target.tables.values().filter(has_rows) {
         let access = accesses.iter().find(|access| access.table == table.name);
         let written: BTreeSet<&String> = access.iter().flat_map(|access| &access.writes).collect();
         let mut required = table

@@ -159,3 +159,78 @@ fn access_to_a_table_created_by_moved_columns_is_rejected() {
     };
     assert_eq!(rejected(manifest), problem);
 }
+
+fn no_value(table: &str, column: &str) -> Problem {
+    Problem::NoValue {
+        table: table.into(),
+        column: column.into(),
+    }
+}
+
+#[test]
+fn required_column_of_a_table_created_by_moved_columns_has_a_default() {
+    let split = |zone: Column| {
+        step()
+            .create_table(table("details").column(zone))
+            .move_column("note", "apps", "details")
+    };
+    assert_eq!(rejected(split(column("zone"))), no_value("details", "zone"));
+    for zone in [nullable("zone"), column("zone").default("")] {
+        before().apply(&split(zone)).expect("every row has a value");
+    }
+    let added = split(nullable("zone")).add_column("details", column("area"));
+    assert_eq!(rejected(added), no_value("details", "area"));
+    let renamed = split(column("zone"))
+        .rename_table("details", "facts")
+        .rename_column("facts", "zone", "area");
+    assert_eq!(rejected(renamed), no_value("facts", "area"));
+    before()
+        .apply(&step().create_table(table("details").column(column("zone"))))
+        .expect("it has no rows");
+}
+
+#[test]
+fn required_column_of_a_table_dropped_after_its_columns_moved_has_a_default_on_the_way_down() {
+    let details = table("details")
+        .column(column("zone"))
+        .column(nullable("text"));
+    let layout = before().apply(&step().create_table(details)).unwrap();
+    let merge = |manifest: Manifest| {
+        let manifest = manifest
+            .move_column("text", "details", "apps")
+            .drop_table("details");
+        layout.apply(&Manifest {
+            version: 3,
+            ..manifest
+        })
+    };
+    assert_eq!(
+        merge(step()).unwrap_err().problem,
+        no_value("details", "zone")
+    );
+    merge(step().irreversible()).expect("there is no way down");
+    merge(step().alter_column("details", column("zone").default("")))
+        .expect("the way down creates the table with the default");
+}
+
+/// The partition key of these tables is not in their primary key.
+#[test]
+fn keys_of_a_table_created_by_moved_columns_need_no_default() {
+    let keyed_by_id = |name: &str| {
+        table(name)
+            .column(column("id"))
+            .primary_key(["id"])
+            .index(&format!("{name}_guid_idx"), ["guid"])
+    };
+    let parts = keyed_by_id("parts").column(nullable("text"));
+    let layout = before().apply(&step().create_table(parts)).unwrap();
+    let split = step()
+        .create_table(keyed_by_id("extras"))
+        .move_column("text", "parts", "extras");
+    layout
+        .apply(&Manifest {
+            version: 3,
+            ..split
+        })
+        .expect("the rows bring their keys");
+}
