@@ -15,8 +15,8 @@ impl Lens {
             } => self.source.tables[table]
                 .find_column(name)
                 .is_none_or(|source| source.kind != column.kind),
-            // A default, which the layout's tables are created with.
-            Provenance::Fill(_) => false,
+            // A default, which the layout's tables are created with. Without one it is NULL.
+            Provenance::Fill(default) => default.is_none() && !column.nullable,
         }
     }
 

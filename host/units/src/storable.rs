@@ -1,7 +1,7 @@
 //! Flaws for which the database would refuse transformed rows, found before they are written: a NUL
-//! character, a text that is longer than its column, a key twice. Owns the rules and the names of
-//! the unit, the module and the column in the error; types and NULLs were checked when the module
-//! returned its result.
+//! character, a text or a number that its column does not hold, NULL in a required column, a key
+//! twice. Owns the rules and the names of the unit, the module and the column in the error. The
+//! types of what a module returned were checked then; a column may also be altered, or restored.
 //!
 //! Columns that pass a lens unchanged are skipped: the database had their values before. The others
 //! are scanned as a whole.
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashSet};
 use bbs_database::Dialect;
 use bbs_encryption::Keyring;
 use bbs_lens::layout::history::Leg;
-use bbs_lens::layout::schema::{Column, Sealing, Table};
+use bbs_lens::layout::schema::{Column, ColumnType, Sealing, Table};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::{BatchColumn, Composed, FailedStep, Lens, TablePart, TableRows};
 
@@ -43,9 +43,12 @@ pub(super) fn refused(
             if let Some(values) = rows.columns.get(&column.name)
                 && lens.makes_values(column, provenance)
             {
-                let of_column = text_flaws((name, column), values, keyring, dialect).into_iter();
+                let mut of_column = text_flaws((name, column), values, keyring, dialect);
+                of_column.extend(value_flaws((name, column), values, rows.count()));
                 flaws.extend(
-                    of_column.map(|(row, flaw)| (row, TablePart::Column(&column.name), flaw)),
+                    of_column
+                        .into_iter()
+                        .map(|(row, flaw)| (row, TablePart::Column(&column.name), flaw)),
                 );
             }
         }
@@ -118,6 +121,34 @@ fn unstorable(lens: &Lens, leg: Leg, flaw: String) -> Unstorable {
         step: FailedStep::of(&**step, leg.direction),
         flaw,
     }
+}
+
+/// The rows of a column that have NULL where it takes none, or a number that it does not hold.
+/// SQLite would store that number, in a column from which the host reads 32 bits.
+fn value_flaws(
+    (table, column): (&str, &Column),
+    values: &BatchColumn,
+    rows: usize,
+) -> Vec<(usize, String)> {
+    let data = &values.data;
+    let has_null = !column.nullable && !data.validity.is_empty();
+    if !has_null && column.kind != ColumnType::Integer {
+        return Vec::new();
+    }
+    let encoding = Encoding::from(column.kind);
+    let flaw = |row: usize| match data.get(encoding, row) {
+        Value::Null if !column.nullable => Some("NULL, and the column takes none"),
+        Value::Integer(number)
+            if column.kind == ColumnType::Integer && i32::try_from(number).is_err() =>
+        {
+            Some("a number that does not fit 32 bits")
+        }
+        _ => None,
+    };
+    (0..rows)
+        .filter_map(|row| Some((row, flaw(row)?)))
+        .map(|(row, flaw)| (row, format!("`{}` of `{table}` has {flaw}", column.name)))
+        .collect()
 }
 
 /// The rows of a column whose texts the database cannot hold.

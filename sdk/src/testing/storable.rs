@@ -1,6 +1,6 @@
-//! Rows that no database can store, in the result of a step: a text that is longer than its column,
-//! a key twice. The lens knows which columns and keys the step has made; a database has stored the
-//! others before.
+//! Rows that no database can store, in the result of a step: a text or a number that its column
+//! does not hold, NULL in a required column, a key twice. The lens knows which columns and keys the
+//! step has made; a database has stored the others before.
 
 use std::collections::BTreeSet;
 
@@ -14,30 +14,37 @@ use crate::schema::{Column, ColumnType, Sealing};
 pub(super) fn flaw(lens: &Lens, unit: &UnitData) -> Option<String> {
     unit.tables.iter().find_map(|(name, rows)| {
         let composed = &lens.tables[name];
-        too_long(lens, composed, rows).or_else(|| repeated_key(lens, composed, rows))
+        unfit_value(lens, composed, rows).or_else(|| repeated_key(lens, composed, rows))
     })
 }
 
-fn too_long(lens: &Lens, composed: &Composed, rows: &[RowData]) -> Option<String> {
+/// Values that rows lack, as in a golden case, are left out.
+fn unfit_value(lens: &Lens, composed: &Composed, rows: &[RowData]) -> Option<String> {
     let made = composed
         .columns
         .iter()
         .filter(|(column, provenance)| lens.makes_values(column, provenance));
     let mut made = made.map(|(column, _)| column);
-    let is_flawed = |column: &&Column| rows.iter().any(|row| !fits(column, row.get(&column.name)));
-    let column = made.find(is_flawed)?;
-    Some(format!(
-        "`{}` of `{}` has a text that is longer than the column holds",
-        column.name, composed.table.name
-    ))
+    made.find_map(|column| {
+        let mut values = rows.iter().filter_map(|row| row.get(&column.name));
+        let flaw = values.find_map(|value| value_flaw(column, value))?;
+        let table = &composed.table.name;
+        Some(format!("`{}` of `{table}` has {flaw}", column.name))
+    })
 }
 
-fn fits(column: &Column, value: Option<&Datum>) -> bool {
-    match (column.kind, column.sealing, value) {
-        (ColumnType::Varchar(most), Sealing::Plain, Some(Datum::Text(text))) => {
-            characters(text) <= most as usize
+fn value_flaw(column: &Column, value: &Datum) -> Option<&'static str> {
+    match (column.kind, value) {
+        (_, Datum::Null) if !column.nullable => Some("NULL, and the column takes none"),
+        (ColumnType::Integer, Datum::Integer(number)) if i32::try_from(*number).is_err() => {
+            Some("a number that does not fit 32 bits")
         }
-        _ => true,
+        (ColumnType::Varchar(most), Datum::Text(text))
+            if column.sealing == Sealing::Plain && characters(text) > most as usize =>
+        {
+            Some("a text that is longer than the column holds")
+        }
+        _ => None,
     }
 }
 

@@ -1,8 +1,8 @@
 //! Rows that a database would refuse, found in a transformed batch.
 
-use bbs_lens::Residue;
 use bbs_lens::layout::columns::Shape;
 use bbs_lens::layout::manifest::Access;
+use bbs_lens::{Residue, ResidueValue};
 
 use super::*;
 
@@ -16,6 +16,10 @@ const TWICE: DataVersion = 3;
 const SHORTER: DataVersion = 4;
 /// Adds a column to another table.
 const UNRELATED: DataVersion = 5;
+/// Makes the column of numbers wider.
+const WIDER: DataVersion = 6;
+/// Drops `instances`.
+const DROPPED: DataVersion = 7;
 
 fn label() -> Column {
     Column::varchar("label", 5).nullable()
@@ -32,6 +36,7 @@ fn lens_between(from: DataVersion, to: DataVersion) -> Lens {
     let twice = manifest(TWICE).up(Access::to("instances").reshapes());
     let note = Column::varchar("note", 5).nullable();
     let more = Column::integer("more").nullable();
+    let number = Column::big_integer("number").nullable();
     let steps = [
         migration(labels, |table| Written {
             shape: None,
@@ -40,6 +45,8 @@ fn lens_between(from: DataVersion, to: DataVersion) -> Lens {
         migration(twice, doubled),
         layout_migration(manifest(SHORTER).alter_column("apps", note)),
         layout_migration(manifest(UNRELATED).add_column("apps", more)),
+        layout_migration(manifest(WIDER).alter_column("apps", number)),
+        layout_migration(manifest(DROPPED).drop_table("instances")),
     ];
     lens_of(steps, from, to)
 }
@@ -59,10 +66,17 @@ fn doubled(table: &TableData) -> Written {
 
 /// The places of the refused units, and their errors.
 fn refused(lens: &Lens, batch: &UnitBatch, writes_to: Option<Dialect>) -> Vec<(usize, String)> {
-    let sifted = pass(lens, writes_to, |passage| {
-        passage.sift(batch, &Residue::default())
-    })
-    .unwrap();
+    refused_with(lens, batch, &Residue::default(), writes_to)
+}
+
+/// As [`refused`], with residue of the units.
+fn refused_with(
+    lens: &Lens,
+    batch: &UnitBatch,
+    left: &Residue,
+    writes_to: Option<Dialect>,
+) -> Vec<(usize, String)> {
+    let sifted = pass(lens, writes_to, |passage| passage.sift(batch, left)).unwrap();
     assert_eq!(
         sifted.places.len() + sifted.refused.len(),
         batch.units.len()
@@ -132,6 +146,69 @@ fn text_that_a_shorter_column_cannot_store_is_refused_by_the_migration_that_shor
             "{from}: {error}"
         );
     }
+}
+
+#[test]
+fn number_that_the_column_below_cannot_store_is_refused_by_the_migration_that_widened_it() {
+    let batch = apps(&[
+        ("a", Some(("fine", i64::from(i32::MAX), ""))),
+        ("b", Some(("fine", 1 << 31, ""))),
+    ]);
+    for dialect in [Dialect::Sqlite, Dialect::Postgres, Dialect::Mysql] {
+        let errors = refused(&lens_between(WIDER, UNRELATED), &batch, Some(dialect));
+        let [(1, error)] = errors.as_slice() else {
+            panic!("{dialect}: {errors:?}")
+        };
+        assert!(
+            error.contains("down of migration 6 (step-6, sha256 d1935)")
+                && error.contains("`number` of `apps` has a number that does not fit 32 bits"),
+            "{error}"
+        );
+    }
+}
+
+/// SQLite holds any number in a column of 32 bits.
+#[test]
+fn number_in_a_column_that_no_migration_changes_is_not_looked_at() {
+    let batch = apps(&[("a", Some(("fine", i64::MAX, "")))]);
+    let errors = refused(&lens(LABELS), &batch, Some(Dialect::Sqlite));
+    assert!(errors.is_empty(), "{errors:?}");
+}
+
+#[test]
+fn null_in_a_required_column_of_a_restored_row_is_refused() {
+    let batch = apps(&[("a", Some(("fine", 1, ""))), ("b", Some(("fine", 1, "")))]);
+    let mut left = Residue::default();
+    for (unit, app, number) in [(0, "a", Value::Integer(1)), (1, "b", Value::Null)] {
+        let mut bytes = Vec::new();
+        for value in [
+            Value::Text(b"app"),
+            Value::Text(app.as_bytes()),
+            Value::Text(b"number"),
+            number,
+        ] {
+            value.encode(&mut bytes);
+        }
+        let value = ResidueValue {
+            bytes,
+            ..ResidueValue::default()
+        };
+        left.add(DROPPED, "instances", unit, value);
+    }
+    let errors = refused_with(
+        &lens_between(DROPPED, WIDER),
+        &batch,
+        &left,
+        Some(Dialect::Sqlite),
+    );
+    let [(1, error)] = errors.as_slice() else {
+        panic!("{errors:?}")
+    };
+    assert!(
+        error.contains("down of migration 7 (step-7, sha256 d1935)")
+            && error.contains("`number` of `instances` has NULL, and the column takes none"),
+        "{error}"
+    );
 }
 
 #[test]

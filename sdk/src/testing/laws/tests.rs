@@ -377,6 +377,31 @@ fn laws_hold_over_units_with_an_integer_partition_key() {
 }
 
 #[test]
+fn number_that_the_column_below_does_not_hold_is_a_violation_unless_allowed() {
+    migration!(
+        Widens,
+        Manifest::new(2, "test").alter_column("t", Column::big_integer("i")),
+        nothing,
+        nothing
+    );
+    let laws = || Laws::<Widens>::over(layout());
+    let violation = laws().check().expect_err("clients write larger numbers");
+    assert!(
+        matches!(
+            &violation,
+            Violation::Refuses { direction: Direction::Down, reason, .. }
+                if reason.contains("`i` of `t` has a number that does not fit 32 bits")
+        ),
+        "{violation:?}"
+    );
+    laws()
+        .fill("t", "i", |generator| (generator.below(100) as i64).into())
+        .check()
+        .expect("the column below holds every number");
+    laws().may_refuse().check().expect("refusals are allowed");
+}
+
+#[test]
 fn null_and_empty_are_different_values() {
     migration!(Swaps, edits_text(), swap_null_and_empty, nothing);
     let violation = Laws::<Swaps>::over(layout()).check().expect_err("a swap");
