@@ -16,7 +16,7 @@ use crate::layout::columns::{NEW_ROW, Shape};
 use crate::layout::history::Leg;
 use crate::layout::manifest::{Change, DataVersion};
 use crate::layout::schema::{Column, Layout, Table};
-use crate::layout::values::{Encoding, Value};
+use crate::layout::values::{ColumnBuilder, Encoding, Value};
 use aside::ColumnAside;
 
 /// A change of a step.
@@ -74,6 +74,18 @@ impl FrameTable {
                 .columns
                 .iter()
                 .any(|column| matches!(column.content, Content::Given(_)))
+    }
+
+    /// Whether residue has restored all rows that it has, with keys of the same types as those of
+    /// another table.
+    fn is_restored_like(&self, other: &Self) -> bool {
+        let is_restored = |key: &String| {
+            let own = self.find(key);
+            let encoding = Encoding::from(other.find(key).column.kind);
+            matches!(own.content, Content::Given(_)) && Encoding::from(own.column.kind) == encoding
+        };
+        let is_computed = self.reshaped || self.transformed.is_some();
+        self.origins.is_empty() && !is_computed && other.key_columns().all(is_restored)
     }
 
     /// The columns of the primary key, and the partition key if it is none of them.
@@ -375,15 +387,18 @@ impl<'a> Frame<'a> {
         self.tables.remove(table);
     }
 
-    /// Moves a column. A new table adopts the rows of the table that the column comes from;
-    /// otherwise each value moves to the row with the same key. Values that were not opened stay
-    /// sealed.
+    /// Moves a column. A new table adopts the rows of the table that the column comes from, and one
+    /// that residue restored those of units that it has no rows of; otherwise each value moves to
+    /// the row with the same key. Values that were not opened stay sealed.
     fn move_column(&mut self, column: &str, from: &str, to: &str) -> Result<(), ChangeError> {
         self.join(from, to);
         let giver = self.table(from).clone();
         let moved = giver.find(column).clone();
-        if self.table(to).is_new() {
+        let taker = self.table(to);
+        if taker.is_new() {
             self.adopt(&giver, from, to);
+        } else if taker.is_restored_like(&giver) {
+            self.adopt_missing(&giver, to)?;
         }
         let alike = self.table(to).same_rows_as.contains(from);
         let content = match moved.content {
@@ -420,6 +435,69 @@ impl<'a> Frame<'a> {
         for key in giver.key_columns() {
             taker.set(key, giver.find(key).content.clone());
         }
+    }
+
+    /// Adds the rows of `giver` in units of which `to` has none, with their keys and the defaults
+    /// of the other columns. Their records are newer than the residue: without any residue, the
+    /// table would be new, and adopt them too.
+    fn adopt_missing(&mut self, giver: &FrameTable, to: &str) -> Result<(), OverBudget> {
+        for key in giver.key_columns() {
+            // Recorded as needed before there are rows.
+            self.contents(giver, giver.find(key))?;
+        }
+        let number = |rows: usize| u32::try_from(rows).expect("batches are bounded");
+        let taker = self.table(to);
+        let mut adopted = Vec::new();
+        let mut shape = Shape {
+            unit_offsets: vec![0],
+            origins: Vec::new(),
+        };
+        for unit in 0..self.units() {
+            let own = taker.rows_of(unit);
+            if own.is_empty() {
+                let rows = giver.rows_of(unit);
+                shape.origins.extend(rows.clone().map(|_| NEW_ROW));
+                adopted.extend(rows.map(number));
+            } else {
+                adopted.extend(own.clone().map(|_| NEW_ROW));
+                shape.origins.extend(own.map(number));
+            }
+            shape.unit_offsets.push(number(adopted.len()));
+        }
+        if adopted.iter().all(|&row| row == NEW_ROW) {
+            return Ok(());
+        }
+        self.pick_rows(to, &shape)?;
+        for key in giver.key_columns() {
+            let content = self.with_adopted(giver, to, key, &adopted)?;
+            self.table_mut(to).set(key, content);
+        }
+        Ok(())
+    }
+
+    /// A key column of `to`, with the values of `giver` in the rows that it adopts from there.
+    fn with_adopted(
+        &self,
+        giver: &FrameTable,
+        to: &str,
+        key: &str,
+        adopted: &[u32],
+    ) -> Result<Content, OverBudget> {
+        let taker = self.table(to);
+        let column = taker.find(key);
+        let encoding = Encoding::from(column.column.kind);
+        let own = self.contents(taker, column)?;
+        let given = self.contents(giver, giver.find(key))?;
+        self.budget.spend(own.bytes() + given.bytes())?.keep();
+        let mut data = ColumnBuilder::new(encoding);
+        for (row, &origin) in adopted.iter().enumerate() {
+            data.push(if origin == NEW_ROW {
+                own.get(encoding, row)
+            } else {
+                given.get(encoding, origin as usize)
+            });
+        }
+        Ok(Content::Given(data.finish().into()))
     }
 
     /// A column of `giver` over the rows of `to`. A source column stays one, unless the rows of
@@ -507,10 +585,15 @@ impl<'a> Frame<'a> {
 
     /// Gives a table the rows that a row function made.
     pub(super) fn reshape(&mut self, table: &str, shape: &Shape) -> Result<(), OverBudget> {
+        self.table_mut(table).reshaped = true;
+        self.pick_rows(table, shape)
+    }
+
+    /// Gives a table other rows, with the values of those that they continue.
+    fn pick_rows(&mut self, table: &str, shape: &Shape) -> Result<(), OverBudget> {
         let budget = self.budget;
         let table = self.table_mut(table);
         table.unit_offsets.clone_from(&shape.unit_offsets);
-        table.reshaped = true;
         for origins in table.origins.values_mut() {
             budget.spend(size_of_val(shape.origins.as_slice()))?.keep();
             let picked = shape.origins.iter().map(|&row| {

@@ -6,54 +6,86 @@ fn moving() -> Arc<NativeStep> {
     step(manifest(2).move_column("x", "others", "apps"), nothing)
 }
 
-/// Goal: a table that a step down creates again with the rows that were kept gets the moved column
-/// by their keys, in one lens over both steps.
-#[test]
-fn restored_table_gets_a_moved_column_by_its_keys() {
+/// The lens down over a migration that moves `x` out of `others`, and one that drops `others`.
+fn lens_down() -> Lens {
     let dropped = step(manifest(4).drop_table("others"), nothing);
     let steps: Vec<_> = [first(), moving(), dropped]
         .map(|step| step as Arc<dyn Transform>)
         .into();
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
-    let down = Lens::restoring(Way::within(&layouts, 4, 1), &steps).unwrap();
-    let mut units = source(&["a", "b"]);
+    Lens::restoring(Way::within(&layouts, 4, 1), &steps).unwrap()
+}
+
+/// Units of one app each through [`lens_down`], with the rows of `others` that were saved of some.
+fn taken_down(lens: &Lens, x: &[&str], saved: &[usize]) -> Applied {
+    let mut units = source(x);
     let columns = &mut units.tables.get_mut("apps").unwrap().columns;
-    columns.insert("x".into(), plain(&["x0", "x1"]));
+    columns.insert("x".into(), plain(x));
     let mut left = Residue::default();
-    for (unit, guid) in ["g0", "g1"].iter().enumerate() {
+    for &unit in saved {
+        let guid = format!("g{unit}");
         let encoded = |text: &str| {
             let mut bytes = Vec::new();
             Value::Text(text.as_bytes()).encode(&mut bytes);
             bytes
         };
-        let bytes = [encoded("guid"), encoded(guid)].concat();
+        let bytes = [encoded("guid"), encoded(&guid)].concat();
         left.add(
             4,
             "others",
             unit,
             ResidueValue {
-                row_key: encoded(guid),
+                row_key: encoded(&guid),
                 digest: Vec::new(),
                 bytes,
             },
         );
     }
-    let group = down.tables["others"].group;
-    let applied = down
-        .apply(
-            group,
-            &units,
-            &left,
-            &arguments(),
-            Search::First,
-            &BatchBudget::default(),
-        )
-        .unwrap();
+    let group = lens.tables["others"].group;
+    let applied = lens.apply(
+        group,
+        &units,
+        &left,
+        &arguments(),
+        Search::First,
+        &BatchBudget::default(),
+    );
+    applied.unwrap()
+}
+
+/// Goal: a table that a step down creates again with the rows that were kept gets the moved column
+/// by their keys, in one lens over both steps.
+#[test]
+fn restored_table_gets_a_moved_column_by_its_keys() {
+    let down = lens_down();
+    let applied = taken_down(&down, &["x0", "x1"], &[0, 1]);
     let others = &applied.tables["others"];
     assert_eq!(others.unit_offsets, [0, 1, 2]);
     assert_eq!(*others.columns["guid"].data, texts(&["g0", "g1"]));
     assert_eq!(down.tables["others"].sources, ["apps"]);
     assert_eq!(applied.origins["others"]["apps"], [0, 1]);
+}
+
+/// Apps that were made since the table was dropped, with and without saved rows of others.
+#[test]
+fn restored_table_adopts_the_rows_of_units_that_it_has_none_of() {
+    let down = lens_down();
+    for saved in [&[0, 2][..], &[1], &[]] {
+        let applied = taken_down(&down, &["x0", "x1", "x2"], saved);
+        let others = &applied.tables["others"];
+        assert_eq!(others.unit_offsets, [0, 1, 2, 3], "{saved:?}");
+        assert_eq!(
+            *others.columns["guid"].data,
+            texts(&["g0", "g1", "g2"]),
+            "{saved:?}"
+        );
+        assert_eq!(
+            *others.columns["x"].data,
+            texts(&["x0", "x1", "x2"]),
+            "{saved:?}"
+        );
+        assert_eq!(applied.origins["others"]["apps"], [0, 1, 2], "{saved:?}");
+    }
 }
 
 #[test]
