@@ -146,6 +146,12 @@ pub fn greedy_add_on() -> PathBuf {
     add_on("add-on-greedy", "tests/guests/greedy")
 }
 
+/// An add-on of the default modules: a folder with a migration that changes nothing, between those
+/// that [`modules_with_split`] adds.
+pub fn between_splits_add_on() -> PathBuf {
+    add_on("add-on-between-splits", "tests/guests/between-splits")
+}
+
 /// An add-on of the default modules: a folder with a translator that serves API 0.8.
 pub fn translator_add_on() -> PathBuf {
     add_on("add-on-translator", "sdk/examples/api-0-8")

@@ -18,12 +18,13 @@ use crate::harness::database::{
 };
 use crate::harness::fixture::{self, UNSPLIT_TAGS};
 use crate::harness::host::Installation;
-use crate::harness::layouts::NEWEST;
+use crate::harness::layouts::{NEWEST, SPLIT};
 use crate::harness::load::Settings;
 use crate::harness::load::across::migration;
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
+use crate::harness::packages::Packages;
 use crate::harness::stored::Stored;
 use crate::harness::{modules, pause};
 use crate::next_diego;
@@ -292,6 +293,35 @@ async fn no_call_fails_while_migrations_are_inserted_online(kind: Kind) {
     );
     assert_eq!(outcome.differences, Vec::<String>::new());
     assert!(host.terminate().success());
+}
+
+on_each_database!(layout_of_an_inserted_migration_is_served_from_the_cut_over_on);
+/// Method: what ran last changes nothing. The split of `desired_lrps` is inserted below it, and
+/// another migration, which needs the split, comes above.
+async fn layout_of_an_inserted_migration_is_served_from_the_cut_over_on(kind: Kind) {
+    let packages = Packages::new();
+    packages.install("between-splits", &modules::between_splits_add_on());
+    let database = TestDatabase::new(kind);
+    let older = packages.beside(Installation::on(database.clone(), &modules::modules()));
+    let host = older.serve();
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    caller.desire(&lrp("before")).await.unwrap();
+    assert!(host.terminate().success());
+
+    let newer = packages.beside(Installation::on(database, &modules::modules_with_split()));
+    let newer = newer.set("migration_mode", "online");
+    let mut host = newer.serve();
+    let end = host
+        .wait_for_line(|line| line.contains("cut over") || line.contains("the migration failed"));
+    assert!(end.contains("cut over"), "{end}");
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    caller.desire(&lrp("after")).await.unwrap();
+    for guid in ["before", "after"] {
+        let found = caller.get(guid.as_bytes()).await.unwrap().unwrap();
+        assert_eq!(found.process_guid, guid.as_bytes());
+    }
+    assert!(host.terminate().success());
+    assert_eq!(newer.data_version(), SPLIT);
 }
 
 /// An online installation whose copies are complete, and a transaction of another client that has

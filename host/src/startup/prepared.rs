@@ -11,7 +11,7 @@ use std::time::Duration;
 use bbs_database::{Address, Database};
 use bbs_encryption::Keyring;
 use bbs_lens::Lens;
-use bbs_lens::layout::history::Way;
+use bbs_lens::layout::history::{LayoutHistory, Way};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::transform::Transform;
@@ -500,19 +500,31 @@ impl Prepared {
         version: DataVersion,
         stays: bool,
     ) -> Result<TableAccess, StartupError> {
+        let layouts = migrate::layouts_that_ran(&self.context()).await?;
+        self.access_in(&layouts, fence, version, stays).await
+    }
+
+    /// As [`access`](Self::access), for a database on which the migrations of `layouts` have run up
+    /// to the version.
+    pub(super) async fn access_in(
+        &self,
+        layouts: &LayoutHistory,
+        fence: &Fence,
+        version: DataVersion,
+        stays: bool,
+    ) -> Result<TableAccess, StartupError> {
         let dialect = self.database.dialect();
         let context = self.context();
-        let layouts = migrate::layouts_that_ran(&context).await?;
         for version in [version, NATIVE] {
             layouts
                 .at(version)
                 .ok_or(MigrateError::UnknownTarget { version })?;
         }
         let record_versions = self.record_versions(&layouts.migrations(), version);
-        if Lenses::are_needed(&layouts, &context.migrations, version).map_err(MigrateError::from)? {
+        if Lenses::are_needed(layouts, &context.migrations, version).map_err(MigrateError::from)? {
             let arguments = migrate::arguments(&context, fence, Lenses::versions(version)).await?;
             let lenses = Lenses::new(
-                &layouts,
+                layouts,
                 &context.migrations,
                 version,
                 record_versions,
@@ -528,7 +540,7 @@ impl Prepared {
         let layout = layouts
             .at(version)
             .ok_or(MigrateError::UnknownTarget { version })?;
-        let all = Way::within(&layouts, version, 0);
+        let all = Way::within(layouts, version, 0);
         let kept =
             Lens::new(all, &context.migrations, BTreeSet::new()).map_err(MigrateError::from)?;
         let places = |table: &String| {
