@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bbs::testing::database::{Database, Dialect, Transaction, schema, sql};
+use bbs::testing::migrate::fault::AFTER_INDEXES;
 use bbs_proto::models as proto;
 use tokio::sync::watch;
 
@@ -17,7 +18,7 @@ use crate::harness::database::{
     Kind, TestDatabase, execute, on_each_database, on_each_server, texts,
 };
 use crate::harness::fixture::{self, UNSPLIT_TAGS};
-use crate::harness::host::Installation;
+use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::{NEWEST, SPLIT};
 use crate::harness::load::Settings;
 use crate::harness::load::across::migration;
@@ -151,6 +152,50 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
         "the records are not the previous ones and the two desired ones"
     );
     database.close().await;
+    assert!(host.terminate().success());
+}
+
+on_each_server!(locked_copy_of_a_failed_migration_delays_no_call);
+/// Method: a copy loses its rows, so that it does not pass the verification, and another client has
+/// read it, so that it cannot be dropped.
+async fn locked_copy_of_a_failed_migration_delays_no_call(kind: Kind) {
+    let database = TestDatabase::new(kind);
+    let older = Installation::on(database.clone(), &modules::modules());
+    let host = older.serve();
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    caller.desire(&lrp("one")).await.unwrap();
+    assert!(host.terminate().success());
+
+    let newer = Installation::on(database, &modules::modules_with_split())
+        .set("migration_mode", "online")
+        .set("migration_lock_timeout", "1s");
+    let mut command = newer.command(&["serve"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_INDEXES}"));
+    let mut host = Host::start(command, "serving");
+    host.until_stopped().await;
+    let client = newer.database.open_with_idle_limit(PATIENCE).await;
+    let copy = format!("immutable_desired_lrps__{SPLIT}");
+    execute(&client, &format!("DELETE FROM {copy}")).await;
+    let mut reading = client.read().await.unwrap();
+    let count = sql(format!("SELECT COUNT(*) FROM {copy}"));
+    reading.fetch(count).await.unwrap();
+    host.signal("CONT");
+    host.wait_for_line(|line| line.contains("the migration failed; the API continues"));
+    host.wait_for_line(|line| line.contains("another client holds a lock; trying again"));
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    caller.desire(&lrp("another")).await.unwrap();
+    host.wait_for_line(|line| line.contains("the copies of the failed migration are not removed"));
+    let found = caller.get(b"one").await.unwrap().unwrap();
+    assert_eq!(found.process_guid, b"one");
+    drop(reading);
+    client.close().await;
+    assert!(host.terminate().success());
+
+    let mut host = newer.serve();
+    host.wait_for_line(|line| line.contains("cut over"));
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    let found = caller.get(b"another").await.unwrap().unwrap();
+    assert_eq!(found.process_guid, b"another");
     assert!(host.terminate().success());
 }
 

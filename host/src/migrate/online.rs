@@ -12,7 +12,7 @@ use super::changed_units::{self, UnitRecorder};
 use super::copy::UnitBudget;
 use super::{
     Context, Decision, HistoryPair, Intent, Job, MigrateError, Phase, Work, cut_over, decided,
-    start_over, state, steps,
+    prepare, start_over, state, steps,
 };
 use crate::lock::fence::Fence;
 use crate::store::ChangeRecorder;
@@ -170,8 +170,29 @@ impl Online {
         Ok(phase.is_none_or(Phase::has_arrived))
     }
 
-    /// Abandons the copies: from here on only the originals are written. Only while no client
-    /// writes.
+    /// Records that the copies are abandoned: from here on the changes of clients need no record.
+    ///
+    /// # Errors
+    /// Another host has raised the fence, or the database fails.
+    pub async fn abandon(&self, context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+        prepare::abandon(context, fence, &self.job).await
+    }
+
+    /// Removes abandoned copies, while clients read and write the originals without a record of
+    /// what they change. Safe to repeat.
+    ///
+    /// # Errors
+    /// [`MigrateError::Locked`] if another client has locked a copy for too long, another host has
+    /// raised the fence, or the database fails.
+    pub async fn remove_copies(
+        &self,
+        context: &Context,
+        fence: &Fence,
+    ) -> Result<(), MigrateError> {
+        prepare::remove_copies(context, fence, &self.job).await
+    }
+
+    /// Abandons the copies, and removes them. Only while no client writes.
     ///
     /// # Errors
     /// Another host has raised the fence, or the database fails.

@@ -185,11 +185,31 @@ pub(super) async fn start_over(
     fence: &Fence,
     job: &Job,
 ) -> Result<(), MigrateError> {
+    abandon(context, fence, job).await?;
+    remove_copies(context, fence, job).await
+}
+
+/// Records that the copies of a migration are abandoned: no start resumes them.
+pub(super) async fn abandon(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<(), MigrateError> {
     context.progress.enter("start-over", job.describe(), None);
     let mut tx = fence.begin().await?;
     state::forget_underway(&mut tx).await?;
     job.write_phase(&mut tx, Phase::Begun).await?;
     tx.commit().await.about("bbs_migration")?;
+    Ok(())
+}
+
+/// Removes abandoned copies and what belongs to them, and undoes what was changed ahead. Safe to
+/// repeat. Clients may read and write the originals meanwhile.
+pub(super) async fn remove_copies(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<(), MigrateError> {
     forget_copies(context, fence).await?;
     state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;
     cut_over::undo_ahead(context, fence, job, true).await

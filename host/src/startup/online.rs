@@ -263,10 +263,9 @@ impl Prepared {
         let reason = with_causes(fault).to_string();
         let given_up = async {
             let access = self.access(fence, online.from(), false).await?;
-            let switch = store.switch().await;
             // Changes may go unrecorded only after the database says that the copies are abandoned.
-            online.give_up(&self.online_context(), fence).await?;
-            switch.open(access);
+            online.abandon(&self.online_context(), fence).await?;
+            store.switch().await.open(access);
             Ok(())
         };
         let given_up: Result<(), StartupError> = given_up.await;
@@ -276,8 +275,30 @@ impl Prepared {
             "the migration failed; the API continues at the version found, and the next start retries"
         );
         given_up?;
+        self.remove_copies(fence, online).await?;
         self.progress.enter(STOPPED, reason, None);
         Ok(())
+    }
+
+    /// Removes the copies of a migration that has failed, beside the service: another client may
+    /// keep them locked for long. What is not removed is left to the next start or reload.
+    async fn remove_copies(&self, fence: &Fence, online: &Online) -> Result<(), MigrateError> {
+        let context = self.online_context();
+        let removed = (|| online.remove_copies(&context, fence))
+            .retry(pauses::of_background_work())
+            .when(|fault| fault.is_outage() || fault.is_transient())
+            .await;
+        match removed {
+            Err(fault) if !fault.is_lost() => {
+                let reason = with_causes(&fault);
+                tracing::warn!(
+                    name: "copies-stay",
+                    %reason, "the copies of the failed migration are not removed; the next start or reload removes them"
+                );
+                Ok(())
+            }
+            removed => removed,
+        }
     }
 
     /// Removes what a complete migration replaced, beside the service: retries while others hold
