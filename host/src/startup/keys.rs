@@ -16,7 +16,7 @@ use super::{Prepared, StartupError};
 use crate::clock::SystemClock;
 use crate::keys::{self, KeysError, Rotated, SealedScope, Unfinished, WrongKey};
 use crate::lock::fence::Fence;
-use crate::migrate::{self, Found, Reason};
+use crate::migrate::{self, Found, MigrateError, Reason};
 
 /// About half an hour; after that, the next start retries.
 const RETRIES: usize = 35;
@@ -29,9 +29,13 @@ impl Prepared {
     pub async fn sealed_as_found(&self) -> Result<SealedScope, StartupError> {
         match migrate::found(&self.database).await? {
             Found::Versioned { current, .. } => {
-                // The migration refuses a database of an unknown version with a specific error.
-                let layout = self.catalog.layout_history().at(current);
-                let layout = layout.cloned().unwrap_or_default();
+                // What the catalog has inserted has not run yet. The migration refuses a database
+                // of an unknown version, or of other modules, with a specific error.
+                let layout = match migrate::layouts_that_ran(&self.context()).await {
+                    Ok(layouts) => layouts.at(current).cloned().unwrap_or_default(),
+                    Err(MigrateError::Layout(_)) => Layout::default(),
+                    Err(fault) => return Err(fault.into()),
+                };
                 self.sealed_in(current, &layout).await
             }
             Found::Fresh | Found::Unversioned { .. } => self.sealed_in(0, &Layout::default()).await,

@@ -15,7 +15,9 @@ use crate::api::{lrp, routes};
 use crate::harness::database::dump;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
-use crate::harness::modules::{add_ons_at_places_of_their_own, modules};
+use crate::harness::modules::{
+    add_ons_at_places_of_their_own, between_splits_add_on, modules, modules_with_split,
+};
 use crate::harness::output::text;
 use crate::harness::packages::Packages;
 
@@ -356,6 +358,45 @@ async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind:
     assert!(host.terminate().success());
     let installation = only(installation, AFTER, "another passphrase");
     answers_as_diego_did(installation.serve().address).await;
+}
+
+on_each_database!(removed_key_is_found_in_the_layout_that_ran);
+/// Method: a rotation is interrupted. Then the catalog inserts a migration that moves sealed
+/// columns to other tables, which has not run.
+async fn removed_key_is_found_in_the_layout_that_ran(kind: Kind) {
+    let packages = Packages::new();
+    packages.install("between-splits", &between_splits_add_on());
+    let installation = packages.installation(kind);
+    let host = installation.serve();
+    let request = proto::DesireLrpRequest {
+        desired_lrp: Some(lrp("one")),
+    };
+    let client = crate::harness::http_client();
+    change(
+        &client,
+        &host.url(""),
+        "/v1/desired_lrp/desire.r2",
+        &request,
+    )
+    .await;
+    assert!(host.terminate().success());
+    let installation = installation
+        .set("encryption_keys", both_keys())
+        .set("active_key_label", AFTER);
+    let mut killed = installation.command(&["serve"]);
+    killed.env("BBS_FAULT", "after-rotation-begin");
+    assert!(!killed.output().unwrap().status.success());
+
+    let installation = only(installation, AFTER, "another passphrase")
+        .set("modules_dir", modules_with_split().display().to_string());
+    let refused = installation.fail(&["serve"]);
+    assert!(
+        refused.contains("still under the key \"key-2024\"")
+            && refused
+                .split(['(', ',', ' ', ')'])
+                .any(|place| place == "desired_lrps"),
+        "{refused}"
+    );
 }
 
 on_each_database!(damaged_record_is_reported_and_the_host_keeps_serving);
