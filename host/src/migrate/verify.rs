@@ -27,8 +27,12 @@ use crate::lock::fence::Fence;
 const ROWS: u32 = 1000;
 const BYTES: usize = 4 << 20;
 
-/// The most units that a comparison leaves out.
+/// A comparison leaves out fewer units than this. If as many are recorded, since clients change
+/// them as fast as they are copied again, the one after the next catch-up leaves out twice as many.
 const LEFT_OUT: u64 = 1000;
+/// The bound of every comparison. Each unit is a value of a statement, which has at most 32,766 of
+/// them on SQLite.
+const MOST_LEFT_OUT: u64 = 16_000;
 
 pub(super) async fn verify(
     context: &Context,
@@ -79,18 +83,20 @@ async fn snapshot(
     job: &Arc<Job>,
     plan: &TablePlan,
 ) -> Result<(Transaction, Vec<UnitKey>), MigrateError> {
+    let mut bound = LEFT_OUT;
     loop {
         let mut tx = context.database.read().await?;
         if !job.is_online {
             return Ok((tx, Vec::new()));
         }
-        let changed = changed_units::next(&mut tx, None, LEFT_OUT).await?;
-        if (changed.len() as u64) < LEFT_OUT {
+        let changed = changed_units::next(&mut tx, None, bound).await?;
+        if (changed.len() as u64) < bound {
             let of_group = changed.into_iter().filter(|unit| unit.group == plan.group);
             return Ok((tx, of_group.map(|unit| unit.key).collect()));
         }
         drop(tx);
         catch_up::catch_up(context, fence, job, Meanwhile::Call).await?;
+        bound = (2 * bound).clamp(LEFT_OUT, MOST_LEFT_OUT);
     }
 }
 

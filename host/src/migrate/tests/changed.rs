@@ -366,3 +366,40 @@ async fn catch_up_ends_although_clients_change_as_many_units_meanwhile() {
         format!("SELECT count(*) FROM desired_lrps WHERE annotation = 'noted during call {calls}'");
     assert_eq!(world.text(&changed).await, CHANGED_UNITS.to_string());
 }
+
+/// Goal: the verification ends although clients change many units as fast as they are copied again.
+/// Method: the database records each unit again whose record is removed.
+#[tokio::test]
+async fn copies_are_verified_although_clients_change_many_units_meanwhile() {
+    const UNITS: usize = 1100;
+    let world = annotated(TestEngine::with_rows(UNITS).await, note).await;
+    let (fence, online) = followed(&world, 2).await;
+    world
+        .execute(
+            "CREATE TRIGGER changed_again AFTER DELETE ON bbs_changed_unit BEGIN \
+             INSERT INTO bbs_changed_unit (unit_digest, group_number, unit_key, change_id) \
+             VALUES (OLD.unit_digest, OLD.group_number, OLD.unit_key, hex(randomblob(16))); END",
+        )
+        .await;
+    let changed: Vec<_> = (0..UNITS)
+        .map(|number| {
+            let guid = format!("app-{number:05}").into_bytes();
+            ("desired_lrps".to_owned(), guid)
+        })
+        .collect();
+    let mut tx = fence.begin().await.unwrap();
+    let recorder = online.change_recorder();
+    recorder.record(&mut tx, &changed).await.unwrap();
+    tx.commit().await.unwrap();
+    online.copy(&world.context, &fence).await.unwrap();
+    assert_eq!(world.count("bbs_changed_unit").await, UNITS as i64);
+
+    world.execute("DROP TRIGGER changed_again").await;
+    online.catch_up(&world.context, &fence).await.unwrap();
+    online
+        .cut_over(&world.context, &fence, || {})
+        .await
+        .unwrap();
+    let noted = "SELECT count(*) FROM desired_lrps WHERE annotation = 'noted first'";
+    assert_eq!(world.text(noted).await, UNITS.to_string());
+}
