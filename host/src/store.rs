@@ -21,6 +21,7 @@ mod unreadable;
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 pub use access::{ChangeRecorder, TableAccess};
 pub use actual_lrps::ReadableSlot;
@@ -40,7 +41,7 @@ use bbs_work::log_sampling::LineLimit;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::clock::Clock;
 use crate::lock::fence::{Fence, FenceError};
@@ -393,6 +394,11 @@ impl Store {
             lasting: Arc::clone(&self.0.lasting).write_owned().await,
             permits: permits.expect("the semaphore is never closed"),
         }
+    }
+
+    /// [`Self::pending_switch`], unless that takes longer: then new readers go on, too.
+    pub async fn pending_switch_within(&self, longest: Duration) -> Option<PendingSwitch> {
+        timeout(longest, self.pending_switch()).await.ok()
     }
 
     /// The right to keep a reader, if it is free.

@@ -336,3 +336,19 @@ async fn lists_leave_readers_to_others_and_delay_a_cut_over_until_they_end() {
     assert!(holds(&list, "stays-02"), "it was removed later");
     switch.await.unwrap();
 }
+
+/// Goal: a cut-over that waits for the slow client of a list delays other lists for a limited time.
+#[tokio::test(flavor = "multi_thread")]
+async fn switch_that_waits_too_long_for_a_list_lets_others_be_answered() {
+    let server = with_small_pages(Kind::Sqlite, 2).await;
+    let slow = server.store.keep_reader().await;
+    let longest = Duration::from_millis(100);
+    assert!(server.store.pending_switch_within(longest).await.is_none());
+
+    let mut listed = pages(&server).await;
+    while listed.next().await.is_some() {}
+    drop(listed);
+    drop(slow);
+    let pending = server.store.pending_switch_within(LONGEST_WAIT).await;
+    assert!(pending.is_some());
+}
