@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use backon::Retryable;
 use deadpool::Runtime;
 use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::errors::{is_lost, is_unreachable};
+use super::errors::{is_lost, is_out_of_cluster, is_unreachable};
 use super::opener::{Driver, Opener};
 use super::outage::{self, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
@@ -24,6 +24,8 @@ const MARGIN: Duration = Duration::from_secs(1);
 const LONGEST_IDLE: Duration = Duration::from_secs(600);
 /// Pause between two searches for them.
 const SEARCH: Duration = Duration::from_secs(60);
+/// Pause after a session on a node outside of its cluster.
+const NEXT_NODE: Duration = Duration::from_millis(100);
 
 /// The sessions of one server.
 pub(super) struct SessionPool<D: Driver> {
@@ -95,7 +97,8 @@ impl<D: Driver> SessionPool<D> {
             .map_err(|error| self.error(error))
     }
 
-    /// Begins a transaction. A session that turns out to be lost is replaced.
+    /// Begins a transaction. A session that turns out to be lost is replaced, and so is one on a node
+    /// outside of its cluster.
     pub(super) async fn begin(&self, purpose: Purpose) -> Result<ServerSession<D>, SqlError> {
         let began = Instant::now();
         loop {
@@ -103,8 +106,14 @@ impl<D: Driver> SessionPool<D> {
             let Some(statements) = self.opener().statements().begin(purpose) else {
                 return Ok(session);
             };
+            let is_early = began.elapsed() < self.opener().longest();
             match session.begin(statements).await {
-                Err(error) if is_lost(&error) && began.elapsed() < self.opener().longest() => {}
+                Err(error) if is_early && is_lost(&error) => {}
+                // Behind a balancer, the next session may be on another node.
+                Err(error) if is_early && is_out_of_cluster(&error) => {
+                    self.opener().note_begin(&error);
+                    sleep(NEXT_NODE).await;
+                }
                 begun => return begun.inspect_err(|error| self.opener().note_begin(error)),
             }
         }
