@@ -4,9 +4,10 @@ pub mod bpm;
 pub mod package;
 
 use std::collections::BTreeMap;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::{LazyLock, Mutex};
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,6 +17,46 @@ use super::workspace;
 /// The folder of the release.
 pub fn release() -> PathBuf {
     workspace().join("host/bosh")
+}
+
+/// The Ruby process that renders the jobs of all tests, since its start takes most of the time of a
+/// rendering. It ends with the test process, which closes the pipe.
+struct Renderer {
+    ruby: Child,
+    output: BufReader<ChildStdout>,
+}
+
+impl Renderer {
+    fn start() -> Self {
+        let mut ruby = Command::new("ruby")
+            .arg(workspace().join("tests/harness/bosh/render.rb"))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("`ruby` is installed; `tests/run` does that");
+        let output = BufReader::new(ruby.stdout.take().expect("a pipe"));
+        Self { ruby, output }
+    }
+
+    /// The line with which `render.rb` answers.
+    fn answer(&mut self, input: &Value) -> String {
+        let pipe = self.ruby.stdin.as_mut().expect("a pipe");
+        pipe.write_all(format!("{input}\n").as_bytes())
+            .expect("ruby reads its input");
+        let mut answer = String::new();
+        self.output
+            .read_line(&mut answer)
+            .expect("ruby renders the job");
+        answer
+    }
+}
+
+/// An answer of `render.rb`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Rendering {
+    Job(RenderedJob),
+    Error(String),
 }
 
 /// A rendered job.
@@ -36,22 +77,17 @@ enum RenderedTemplate {
 
 impl RenderedJob {
     /// Renders a job of the release with these properties.
+    #[track_caller]
     pub fn render(job: &str, properties: &Value) -> Self {
+        static RENDERER: LazyLock<Mutex<Renderer>> =
+            LazyLock::new(|| Mutex::new(Renderer::start()));
         let instance = json!({ "name": "diego_api", "index": 2, "id": "id-1", "address": "10.0.0.1", "deployment": "cf" });
         let input = json!({ "job": release().join("jobs").join(job), "properties": properties, "instance": instance });
-        let mut ruby = Command::new("ruby")
-            .arg(workspace().join("tests/harness/bosh/render.rb"))
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("`ruby` is installed; `tests/run` does that");
-        ruby.stdin
-            .take()
-            .expect("a pipe")
-            .write_all(input.to_string().as_bytes())
-            .expect("ruby reads its input");
-        let output = ruby.wait_with_output().expect("ruby ends");
-        serde_json::from_slice(&output.stdout).expect("ruby renders the job")
+        let answer = RENDERER.lock().expect("ruby has not failed").answer(&input);
+        match serde_json::from_str(&answer).expect("ruby renders the job") {
+            Rendering::Job(rendered) => rendered,
+            Rendering::Error(error) => panic!("{job}: {error}"),
+        }
     }
 
     /// The text of a template that must render.

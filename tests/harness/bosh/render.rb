@@ -1,7 +1,7 @@
-# Renders the templates of a job of a BOSH release as a director does: with bosh's own library, if it is installed. Reads
-# {"job": folder, "properties": {…}, "instance": {…}} from standard input, and writes
-# {"rendered": {path: {"text": …} or {"error": …}}, "unused": [property]} for the templates and properties of the job's spec.
-# With the argument `--renderer` it writes which library renders.
+# Renders the templates of jobs of a BOSH release as a director does: with bosh's own library, if it is installed. For each line
+# {"job": folder, "properties": {…}, "instance": {…}} of standard input it writes a line
+# {"job": {"rendered": {path: {"text": …} or {"error": …}}, "unused": [property]}} for the templates and properties of the job's
+# spec, or {"error": …} if they cannot be read. With the argument `--renderer` it writes which library renders.
 
 require "erb"
 require "json"
@@ -98,24 +98,33 @@ def declared(spec, given)
   end
 end
 
+def render_job(input, context_class)
+  spec = YAML.safe_load(File.read(File.join(input.fetch("job"), "spec")))
+  names = spec.fetch("properties", {}).keys
+  properties = declared(spec, input.fetch("properties"))
+  used = []
+  rendered = spec.fetch("templates").to_h do |source, target|
+    file = File.join(input.fetch("job"), "templates", source)
+    context = context_class.new(input.fetch("instance").merge("properties" => properties), nil).extend(Noted)
+    context.declared = names
+    context.used = used
+    template = ERB.new(File.read(file), trim_mode: "-").tap { |erb| erb.filename = file }
+    [target, { text: template.result(context.get_binding) }]
+  rescue StandardError => e
+    [target, { error: e.message }]
+  end
+  { rendered: rendered, unused: names - used }
+end
+
 renderer_name, context_class = renderer
 if ARGV == ["--renderer"]
   puts renderer_name
   exit
 end
-input = JSON.parse($stdin.read)
-spec = YAML.safe_load(File.read(File.join(input.fetch("job"), "spec")))
-names = spec.fetch("properties", {}).keys
-properties = declared(spec, input.fetch("properties"))
-used = []
-rendered = spec.fetch("templates").to_h do |source, target|
-  file = File.join(input.fetch("job"), "templates", source)
-  context = context_class.new(input.fetch("instance").merge("properties" => properties), nil).extend(Noted)
-  context.declared = names
-  context.used = used
-  template = ERB.new(File.read(file), trim_mode: "-").tap { |erb| erb.filename = file }
-  [target, { text: template.result(context.get_binding) }]
-rescue StandardError => e
-  [target, { error: e.message }]
+$stdout.sync = true
+$stdin.each_line do |line|
+  puts JSON.generate({ job: render_job(JSON.parse(line), context_class) })
+rescue StandardError, ScriptError => e
+  # This process goes on for other tests.
+  puts JSON.generate({ error: e.full_message(highlight: false) })
 end
-puts JSON.generate({ rendered: rendered, unused: names - used })
