@@ -368,14 +368,15 @@ async fn with_spare_rows(database: &TestDatabase, installation: &Installation) {
             Dialect::Postgres => format!("md5({key} || clock_timestamp()::text)"),
             _ => format!("LEFT(SHA2(CONCAT({key}, RAND()), 256), 32)"),
         };
-        while texts(&opened, &format!("SELECT count(*) FROM spare_{table}")).await[0]
-            .parse::<u64>()
-            .unwrap()
-            < ROWS
-        {
+        loop {
+            let count = texts(&opened, &format!("SELECT count(*) FROM spare_{table}")).await;
+            let missing = ROWS - count[0].parse::<u64>().unwrap();
+            if missing == 0 {
+                break;
+            }
             execute(
                 &opened,
-                &format!("CREATE TABLE more AS SELECT * FROM spare_{table}"),
+                &format!("CREATE TABLE more AS SELECT * FROM spare_{table} LIMIT {missing}"),
             )
             .await;
             execute(&opened, &format!("UPDATE more SET {key} = {guid}")).await;
