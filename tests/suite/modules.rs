@@ -15,6 +15,7 @@ use crate::harness::host::Installation;
 use crate::harness::modules::{
     copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox,
 };
+use crate::harness::once;
 use crate::harness::output::{errors, refused, succeeded};
 
 const SPLIT: &str = "1795000100-split-desired-lrps.wasm";
@@ -475,6 +476,9 @@ fn module_that_has_run_on_a_database_is_not_removed() {
     let folder = bench.modules().display().to_string();
     let remove = |name: &str| {
         let mut command = installation.command(&["module", "remove", name, "--from", &folder]);
+        command
+            .env("XDG_CACHE_HOME", once::folder())
+            .env_remove("CACHE_DIRECTORY");
         command.output().expect("the executable starts")
     };
     assert!(remove(CREDENTIALS).status.success());
