@@ -28,9 +28,13 @@ use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::controller::{Controller, Workload};
 use crate::harness::diego::task_runs::TaskRuns;
 use crate::harness::seed::{OF_PROCESSES, number, seed};
+use crate::harness::tests_all;
 
 const SEED: &str = "BBS_SIMULATION_SEED";
-const LRPS: u64 = 40;
+/// Four for each client and cell.
+const LRPS: u64 = 24;
+/// LRPs in `tests/run --all`.
+const ALL_LRPS: u64 = 40;
 const TASKS: u64 = 50;
 /// Timeout of a run; reached only by a hang.
 const LONGEST: Duration = Duration::from_secs(1800);
@@ -38,7 +42,8 @@ const LONGEST: Duration = Duration::from_secs(1800);
 on_each_database!(desired_lrps_run_after_every_fault);
 async fn desired_lrps_run_after_every_fault(kind: Kind) {
     let seed = seed(SEED);
-    let lrps = number("BBS_SIMULATION_LRPS").unwrap_or(LRPS);
+    let lrps = number("BBS_SIMULATION_LRPS");
+    let lrps = lrps.unwrap_or(if tests_all() { ALL_LRPS } else { LRPS });
     let tasks = number("BBS_SIMULATION_TASKS").unwrap_or(TASKS);
     println!("{SEED}={seed} on {kind:?}, {lrps} LRPs, {tasks} tasks; {OF_PROCESSES}");
     tokio::time::timeout(LONGEST, simulate(seed, kind, lrps, tasks))

@@ -15,10 +15,12 @@ use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::cell::Text;
 use crate::harness::diego::controller::{Controller, Workload};
 use crate::harness::diego::outages::{history, outages};
-use crate::harness::pause;
 use crate::harness::seed::{OF_PROCESSES, number, seed};
+use crate::harness::{pause, tests_all};
 
-const LRPS: u64 = 20;
+const LRPS: u64 = 12;
+/// LRPs in `tests/run --all`.
+const ALL_LRPS: u64 = 20;
 const FAULTS: [Fault; 9] = [
     Fault::Crash,
     Fault::LoseCell,
@@ -34,7 +36,8 @@ const FAULTS: [Fault; 9] = [
 on_each_database!(updates_leave_an_instance_with_traffic);
 async fn updates_leave_an_instance_with_traffic(kind: Kind) {
     let seed = seed(SEED);
-    let lrps = number("BBS_SIMULATION_UPDATED_LRPS").unwrap_or(LRPS);
+    let lrps = number("BBS_SIMULATION_UPDATED_LRPS");
+    let lrps = lrps.unwrap_or(if tests_all() { ALL_LRPS } else { LRPS });
     println!("{SEED}={seed} on {kind:?}, {lrps} LRPs; {OF_PROCESSES}");
     tokio::time::timeout(LONGEST, simulate(seed, kind, lrps))
         .await
