@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use sqlx::{Connection, MySqlConnection};
@@ -61,6 +62,20 @@ impl Ports {
 }
 
 impl Cluster {
+    /// The cluster that tests share, each with a database of its own, for as long as one of them has
+    /// it. Not for tests that affect all databases: that crash or isolate a node, freeze a session,
+    /// or have a statement fail on all nodes, which then vote on it. Changes of the schema are
+    /// ordered over the whole cluster: they delay other tests, and end none of their transactions.
+    pub fn shared() -> Arc<Self> {
+        static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
+        let mut shared = SHARED.lock().expect("the cluster has started");
+        shared.upgrade().unwrap_or_else(|| {
+            let started = Arc::new(Self::start());
+            *shared = Arc::downgrade(&started);
+            started
+        })
+    }
+
     /// Starts three nodes and waits until they form a cluster.
     pub fn start() -> Self {
         assert!(

@@ -39,16 +39,16 @@ const SETTINGS: Settings = Settings {
 /// that a migration up generates.
 async fn oldest_rows() -> Rows {
     let database = TestDatabase::new(Kind::Mariadb);
-    fixture::write_to(&database).await;
+    fixture::write_share_to(&database, SHARE).await;
     migrate_to_newest(&database).await;
     assert!(!run("down", OLDEST, &database, None));
     inspect(&database, OLDEST).await
 }
 
-/// The fixture on the cluster, at the newest version.
+/// A share of the fixture on the cluster, at the newest version.
 async fn at_newest(cluster: &Cluster) -> TestDatabase {
     let database = cluster.database();
-    fixture::write_to(&database).await;
+    fixture::write_share_to(&database, SHARE).await;
     migrate_to_newest(&database).await;
     database
 }
@@ -67,7 +67,7 @@ fn assert_conflict(ended: Result<(), SqlError>) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::shared();
     let database = cluster.database();
     let here = database.through(cluster.mariadb_node(0));
     let one = here.open_with_idle_limit(PATIENCE).await;
@@ -105,7 +105,7 @@ async fn a_fence_raised_through_one_node_stops_a_master_on_another() {
 /// it.
 #[tokio::test(flavor = "multi_thread")]
 async fn copies_have_their_indexes_before_they_are_filled() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::shared();
     let database = at_newest(&cluster).await;
     assert!(
         run("down", OLDEST, &database, Some(fault::AFTER_PREPARE)),
@@ -126,7 +126,7 @@ async fn copies_have_their_indexes_before_they_are_filled() {
 async fn removal_of_an_abandoned_migration_fits_into_write_sets() {
     const BEFORE: u64 = 1_529_530_809;
     const ROWS: usize = 24;
-    let cluster = Cluster::start();
+    let cluster = Cluster::shared();
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
@@ -200,7 +200,7 @@ async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
 /// that begins, is open on another node.
 #[tokio::test(flavor = "multi_thread")]
 async fn quarantine_command_and_migration_that_begins_on_another_node_do_not_both_commit() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::shared();
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
     let opened = database.open().await;
@@ -237,7 +237,7 @@ async fn quarantine_command_and_migration_that_begins_on_another_node_do_not_bot
 /// another node.
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_that_begins_again_and_quarantine_command_on_another_node_do_not_both_commit() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::shared();
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
@@ -273,7 +273,7 @@ async fn migration_that_begins_again_and_quarantine_command_on_another_node_do_n
 /// the record of the migration, as the one of a cut-over, is open on another node.
 #[tokio::test(flavor = "multi_thread")]
 async fn cut_over_on_another_node_does_not_commit_once_its_version_is_known_not_to_have_arrived() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::shared();
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
@@ -321,7 +321,7 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
     {
         // A node crashes while rows are copied, and the balancer breaks all connections; then the
         // host is restarted, as a supervisor does, until the migration is complete.
-        balancer.stall_after(200_000);
+        balancer.stall_after(100_000);
         let crash = crash_when_stalled(&cluster, node, &balancer);
         let mut starts = 0;
         while !command(direction, version, &balanced)
@@ -364,6 +364,7 @@ fn crash_when_stalled(
 async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another() {
     let cluster = Cluster::start();
     let wanted = oldest_rows().await;
+    let start = at_newest(&cluster).await;
     for point in [
         fault::AFTER_BATCH,
         fault::BEFORE_CUT_OVER_COMMIT,
@@ -371,7 +372,7 @@ async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another()
     ] {
         let (database, frozen) = frozen_at(
             point,
-            async || at_newest(&cluster).await,
+            async || start.copy(),
             |database| database.through(cluster.node(2)),
         )
         .await;
