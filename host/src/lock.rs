@@ -34,8 +34,8 @@ pub fn is_of_host(holder: &str, uuid: &str) -> bool {
     holder == uuid || Holder::is_described(holder, uuid)
 }
 
-/// The first token of a lease or a fence, above zero. Random, so that a holder whose row was deleted
-/// does not find its own token in the next row.
+/// The first token of a lease or a fence, above zero. Random, so that a holder whose row was
+/// deleted does not find its own token in the next row.
 fn first_token() -> i64 {
     i64::from(Uuid::new_v4().as_fields().0) + 1
 }

@@ -426,7 +426,7 @@ fn read_listed(
 
 /// Checks that the manifest of a module matches its entry.
 fn check_manifest(module: &Module, entry: &CatalogEntry) -> Result<(), CatalogError> {
-    // Of a migration the version alone, since others may have been inserted before it.
+    // Its text has only the version of a migration: others may have been inserted before it.
     let found = CatalogPosition::of(module).to_string();
     let listed = entry.position.to_string();
     if found == listed {

@@ -119,7 +119,8 @@ impl Socket {
         // user is checked as well.
         let owner = std::fs::metadata(path).map_err(failed)?.uid();
         let answering = TaskTracker::new();
-        let server = tokio::spawn(serve(listener, owner, host, answering.clone()));
+        // Itself one of the tasks: it may have just accepted a client when it is ended.
+        let server = answering.spawn(serve(listener, owner, host, answering.clone()));
         Ok(Self {
             path: path.to_owned(),
             server,

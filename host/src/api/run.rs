@@ -47,7 +47,7 @@ pub(super) enum Extent<'a> {
 
 /// The result of one run.
 pub(super) struct Run<'a> {
-    /// There is none if the page is [cut](Page::cut).
+    /// Not used if the page is [cut](Page::cut).
     pub(super) answer: Result<Vec<u8>, RunError>,
     /// The page as it was read, with its transaction.
     pub(super) page: Option<Page>,

@@ -19,8 +19,8 @@ use crate::config::ExaminedConfig;
 /// drain script of the BOSH release does. May be interrupted; the host goes on.
 ///
 /// If `rollback_on_drain_to_version` is set, and no host answers or the host has not taken the
-/// database back, this command does, as `bbs migrate down` does, unless another host holds the
-/// lock. A standby takes nothing back, nor does the host of a BOSH job that had a signal before.
+/// database back, this command takes it back, as `bbs migrate down` does, unless another host holds
+/// the lock. A standby takes nothing back, nor does the host of a BOSH job that had a signal before.
 #[derive(Debug, Args)]
 pub struct DrainCommand {
     #[command(flatten)]
@@ -31,8 +31,8 @@ impl DrainCommand {
     /// Ends the host.
     ///
     /// # Errors
-    /// The host cannot be reached, or did not end as it should; or none answers, and the
-    /// configuration has a fault; or the database cannot be taken back.
+    /// The host cannot be reached, or did not end as it should; the configuration has a fault, where
+    /// no host answers or the database may have to be taken back; or it cannot be taken back.
     pub async fn run(self) -> anyhow::Result<()> {
         let Steered { config, json } = self.host;
         // The file may have a fault since the host has read it.

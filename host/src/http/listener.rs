@@ -128,9 +128,14 @@ pub async fn serve_clients(
 /// reads would take the whole time.
 async fn drained(in_flight: &TaskTracker) {
     in_flight.close();
-    in_flight.wait().await;
-    // The last answers may still be in socket buffers.
-    tokio::time::sleep(LINGER).await;
+    loop {
+        in_flight.wait().await;
+        // The last answers may still be in socket buffers, and the head of a request may arrive.
+        tokio::time::sleep(LINGER).await;
+        if in_flight.is_empty() {
+            return;
+        }
+    }
 }
 
 /// Accepts the connections of a port. Clones share its limits.

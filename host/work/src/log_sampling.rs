@@ -1,6 +1,7 @@
 //! Log sampling, so that the number of lines stays small whatever the number of events, which
 //! metrics and status report. Of similar events, either the first ten are logged, and then one each
-//! time their number has doubled; or a burst, and then a number each minute.
+//! time that their number has doubled ([`is_sampled`]); or a burst, and then a number each minute
+//! ([`LineLimit`]).
 
 use std::time::Duration;
 
@@ -10,8 +11,8 @@ use tokio::time::Instant;
 /// Enough to show what the events have in common.
 const FIRST: u32 = 10;
 
-/// Whether the event that brings the count to `count` is logged. For a count that ends with a run
-/// or an outage: the line after those of a count over months would be months away.
+/// Whether the event that brings the count to `count` is logged. Only for a count that begins anew
+/// with a run or an outage: after months, the next line would be months away.
 pub fn is_sampled(count: u64) -> bool {
     count <= u64::from(FIRST) || count.is_power_of_two()
 }

@@ -1,4 +1,5 @@
-//! Finds the crates to build, their packages and workspaces. Reads manifests; builds nothing.
+//! Finds the crates to build, their packages and workspaces. Reads manifests, and has cargo find
+//! the workspaces; builds nothing.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -22,8 +22,9 @@ const TRANSLATOR: &str = include_str!("new/translator.rs.template");
 const MIGRATION_README: &str = include_str!("new/migration.md.template");
 const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
 
-/// Names of which the type or the column is another one in the template of a migration, in the code
-/// of its export macro, or a keyword: the crate would not compile, or its tests would fail.
+/// Names that a migration cannot have: its type or column would have the name of another one in the
+/// template or in the code of its export macro, or of a keyword, so that the crate would not
+/// compile, or its tests would fail.
 const USED_NAMES: [&str; 18] = [
     "access",
     "column",
