@@ -309,10 +309,13 @@ impl<D: Driver> Manager for Opener<D> {
         if session.idle_for() <= FRESH {
             return Ok(());
         }
+        let pinged = Instant::now();
         let Ok(answered) = timeout(LONGEST_PING, session.ping()).await else {
             let error = no_answer(LONGEST_PING);
             if !self.outage.has_answered_within(LONGEST_PING) {
                 self.outage.note(&error);
+                // The other idle ones would each take as long.
+                self.replacement.replace_from_before(pinged);
             }
             return Err(RecycleError::Backend(error));
         };

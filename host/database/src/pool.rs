@@ -2,6 +2,7 @@
 //! while the server cannot be reached.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -107,7 +108,9 @@ impl<D: Driver> SessionPool<D> {
                 return Ok(session);
             };
             let is_early = began.elapsed() < self.opener().longest();
-            match session.begin(statements).await {
+            let limit = self.limits.connect_timeout;
+            let begun = timeout(limit, session.begin(statements)).await;
+            match begun.unwrap_or_else(|_| Err(no_transaction(limit))) {
                 Err(error) if is_early && is_lost(&error) => {}
                 // Behind a balancer, the next session may be on another node.
                 Err(error) if is_early && is_out_of_cluster(&error) => {
@@ -164,6 +167,13 @@ impl<D: Driver> SessionPool<D> {
         self.pool.close();
         self.opener().closed().await;
     }
+}
+
+/// The error of a session in which no transaction begins, such as one whose server has died without
+/// closing its connections.
+fn no_transaction(limit: Duration) -> SqlError {
+    let reason = format!("the server began no transaction within {limit:?}");
+    SqlError::Io(io::Error::new(ErrorKind::ConnectionAborted, reason))
 }
 
 /// Closes sessions that are idle for long, but for `stay` of them, as long as the pool exists.

@@ -56,7 +56,9 @@ pub(super) async fn open(
     // A transaction that writes holds the fence. So its waits for locks are as long as one of a
     // host that froze may be idle.
     let longest_wait_ms = server.limits.idle_in_transaction_timeout.as_millis();
-    let write = format!("BEGIN; SET LOCAL lock_timeout = {longest_wait_ms}");
+    // The default isolation is the owner's.
+    let write =
+        format!("BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL lock_timeout = {longest_wait_ms}");
     let statements = Statements {
         read: READ.into(),
         write_relaxed: format!("{write}; {RELAXED}").into(),

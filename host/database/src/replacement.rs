@@ -1,8 +1,9 @@
 //! Recognition of sessions that are of no use any more. Owns the moment; the pools replace the
 //! sessions from before. A server that is no longer the primary refuses writes, and a node of Galera
 //! outside of the primary component nearly everything, while the address of the database, behind a
-//! proxy or after a change of its name's target, may lead to another one already. And after a change
-//! of a table, statements that sessions have prepared may be outdated.
+//! proxy or after a change of its name's target, may lead to another one already. After a change of
+//! a table, statements that sessions have prepared may be outdated. And where one idle session gets
+//! no answer, the others probably get none, too.
 
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,12 @@ impl SessionReplacement {
         if noted.is_none_or(|at| at.elapsed() >= INTERVAL) {
             *noted = Some(Instant::now());
         }
+    }
+
+    /// Lets no session be used again that was opened before this moment, at which one was silent.
+    pub(super) fn replace_from_before(&self, moment: Instant) {
+        let mut noted = self.0.lock();
+        *noted = (*noted).max(Some(moment));
     }
 
     /// Whether a connection of this age is from before then.

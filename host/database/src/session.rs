@@ -140,11 +140,11 @@ impl<D: Driver> ServerSession<D> {
     /// The connection, for one statement.
     ///
     /// # Errors
-    /// If nothing can be read from it, because the last statement was interrupted.
+    /// If nothing can be read from it, because the last statement was interrupted or overdue.
     pub(super) fn statement(
         &mut self,
     ) -> Result<(&mut ConnectionOf<D>, AnswerReader<'_>), SqlError> {
-        if self.is_unreadable() {
+        if self.pooled.is_none() || self.is_unreadable() {
             return Err(SqlError::Protocol(
                 "the last statement of the transaction was interrupted".to_owned(),
             ));

@@ -49,7 +49,7 @@ pub(super) struct FrameTable {
     pub(super) primary_key: Vec<String>,
     partition_key: Option<String>,
     /// Tables whose rows, in their order, this one adopted in the current step.
-    same_rows_as: BTreeSet<String>,
+    pub(super) same_rows_as: BTreeSet<String>,
     /// Source tables whose rows came with moved columns in the current step.
     continues: BTreeSet<String>,
     pub(super) reshaped: bool,

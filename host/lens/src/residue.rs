@@ -304,10 +304,11 @@ pub(super) fn restore(
     identities: &[Vec<u8>],
     stale: &mut u64,
 ) -> Result<(), StepError> {
-    if step.creates(table) && frame.table(table).origins.is_empty() {
+    let held = frame.table(table);
+    // Nor has one that adopted the rows of another table, whose own may come from residue.
+    if step.creates(table) && held.origins.is_empty() && held.same_rows_as.is_empty() {
         return restore_table(frame, step.version(), table, residue, identities, stale);
     }
-    let held = frame.table(table);
     let row_identities = match rows_before {
         Some(identities) => identities,
         None => {

@@ -7,11 +7,13 @@
 //! not copied after the version is durable as well, since they may be many. A start that finds the
 //! mark of either completes the cut-over before anything else.
 //!
-//! A replaced table is looked at once more when no other session changes it any more, for an
-//! addition that would be lost with it: with a lock on it, or on MySQL after the names have changed,
-//! which is taken back then.
+//! The replaced tables are examined a last time once no other session can change them: under a
+//! lock, or on MySQL after the names have changed. An addition that would be lost with them ends the
+//! cut-over, and has the names changed back.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod names;
+
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
@@ -21,7 +23,8 @@ use bbs_lens::layout::schema::{Column, Index, Layout, Table};
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
-use super::lock_waits::{change_schema, patiently};
+use self::names::{change_names, change_names_back};
+use super::lock_waits::patiently;
 use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
@@ -165,7 +168,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
             Strategy::InPlace => {
                 let found = schema::read_back(&mut tx, name).await?;
                 found
-                    .map(|found| statements::in_place(job.server, &job.lens, plan, &found))
+                    .map(|found| statements::additions(job.server, &job.lens, plan, &found))
                     .unwrap_or_default()
             }
             Strategy::Create => creations.remove(name.as_str()).unwrap_or_default(),
@@ -392,7 +395,7 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
         Err(fault @ MigrateError::Fence(FenceError::Schema { .. }))
             if fault.is_transient() || !fault.is_outage() =>
         {
-            take_back(fence, job, history).await?;
+            patiently(context, || take_back(fence, job, history)).await?;
             return Err(fault);
         }
         renamed => renamed?,
@@ -405,10 +408,8 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     });
     let lost = examined.await?;
     if !lost.is_empty() {
-        let back = renamed.into_iter().rev().map(|(from, to)| (to, from));
-        let back = schema::rename_tables(&back.collect::<Vec<_>>());
-        change_schema(context, fence, &[back]).await?;
-        take_back(fence, job, history).await?;
+        change_names_back(context, fence, source, target, &underway, &renamed).await?;
+        patiently(context, || take_back(fence, job, history)).await?;
         // With the names that the tables have again.
         examine::examine_again(context, job).await?;
         return MigrateError::refuse(lost);
@@ -535,27 +536,6 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
     end_cut_over(context, fence, &underway, &kept).await
 }
 
-/// Changes the names of tables that have to change, in one statement. Returns the old and the new
-/// ones.
-async fn change_names(
-    context: &Context,
-    fence: &Fence,
-    source: &Layout,
-    target: &Layout,
-    underway: &Underway,
-) -> Result<Vec<(String, String)>, MigrateError> {
-    let mut reader = context.database.read().await?;
-    let pairs = old_names(&mut reader, source, target, underway).await?;
-    drop(reader);
-    if !pairs.is_empty() {
-        fence
-            .change_schema(&[schema::rename_tables(&pairs)])
-            .await?;
-    }
-    fault::point(fault::AFTER_RENAMING);
-    Ok(pairs)
-}
-
 /// The tables of the source that stay and were not copied, as the target has them.
 fn kept<'a>(
     source: &Layout,
@@ -583,33 +563,6 @@ async fn end_cut_over(
     let mut tx = fence.begin().await?;
     state::write_phase(&mut tx, underway.clone(), Phase::CleaningUp).await?;
     Ok(tx.commit().await.about("bbs_migration")?)
-}
-
-/// The tables whose names have to change, as the database shows them: all or none of them.
-async fn old_names(
-    tx: &mut Transaction,
-    source: &Layout,
-    target: &Layout,
-    underway: &Underway,
-) -> Result<Vec<(String, String)>, MigrateError> {
-    let mut there = BTreeSet::new();
-    let tables = target.tables.keys();
-    let staged = tables.map(|table| side_table(table, underway.to));
-    for name in staged
-        .chain(target.tables.keys().cloned())
-        .chain(source.tables.keys().cloned())
-    {
-        if state::exists(tx, &name).await? {
-            there.insert(name);
-        }
-    }
-    Ok(statements::renames(
-        source,
-        target,
-        underway.from,
-        underway.to,
-        |name| there.contains(name),
-    ))
 }
 
 /// The statements that create a table without rows, beside those that the migration begins with:

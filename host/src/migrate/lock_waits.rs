@@ -69,6 +69,9 @@ impl<'a> LockWaits<'a> {
                 done => return done,
             };
             let Some(pause) = pauses.next() else {
+                if fault.is_outage() {
+                    return Err(fault);
+                }
                 return Err(MigrateError::Locked {
                     holders: holders(self.database).await,
                     source: Box::new(fault),

@@ -27,8 +27,8 @@ use crate::lock::fence::Fence;
 const ROWS: u32 = 1000;
 const BYTES: usize = 4 << 20;
 
-/// A comparison leaves out fewer units than this. If as many are recorded, since clients change
-/// them as fast as they are copied again, the one after the next catch-up leaves out twice as many.
+/// The first comparison leaves out fewer units than this. The bound doubles after each catch-up, since
+/// clients may change units as fast as they are copied again.
 const LEFT_OUT: u64 = 1000;
 /// The bound of every comparison. Each unit is a value of a statement, which has at most 32,766 of
 /// them on SQLite.

@@ -201,7 +201,7 @@ impl Prepared {
                 times_behind += 1;
                 continue;
             }
-            if !fault.is_transient() {
+            if !fault.is_transient() || fault.is_outage() {
                 return Err(fault.into());
             }
             let holders = migrate::lock_holders(&context.database).await;
@@ -273,8 +273,12 @@ impl Prepared {
         let reason = with_causes(fault).to_string();
         let given_up = async {
             let access = self.access(fence, online.from(), false).await?;
+            let context = self.online_context();
             // Changes may go unrecorded only after the database says that the copies are abandoned.
-            online.abandon(&self.online_context(), fence).await?;
+            (|| online.abandon(&context, fence))
+                .retry(pauses::of_outcome())
+                .when(|fault| fault.is_outage() || fault.is_transient())
+                .await?;
             store.switch().await.open(access);
             Ok(())
         };
@@ -297,6 +301,11 @@ impl Prepared {
         let removed = (|| online.remove_copies(&context, fence))
             .retry(pauses::of_background_work())
             .when(|fault| fault.is_outage() || fault.is_transient())
+            .notify(|fault, delay| {
+                self.progress.retried();
+                let reason = with_causes(fault);
+                tracing::warn!(name: "clean-up-waits", %reason, ?delay, "the copies of the failed migration are not removed yet");
+            })
             .await;
         match removed {
             Err(fault) if !fault.is_lost() => {
