@@ -305,7 +305,8 @@ pub(super) fn restore(
     stale: &mut u64,
 ) -> Result<(), StepError> {
     let held = frame.table(table);
-    // Nor has one that adopted the rows of another table, whose own may come from residue.
+    // A table that adopted the rows of another one keeps them and the moved values, even if all of
+    // these came from residue.
     if step.creates(table) && held.origins.is_empty() && held.same_rows_as.is_empty() {
         return restore_table(frame, step.version(), table, residue, identities, stale);
     }

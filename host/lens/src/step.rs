@@ -222,7 +222,8 @@ impl Step {
 
     /// The tables with the records that the units of a table belong to, as they are on the lower
     /// side of the migration. Units of several kinds may have the same keys, and differ in the name
-    /// of the column.
+    /// of the column. A table that the migration drops on its way up is none of them: on the way
+    /// down it has no records until its rows are restored.
     pub(super) fn owners(&self, partition_key: &str) -> Vec<String> {
         let lower = if self.direction == Direction::Up {
             &self.source
@@ -232,10 +233,15 @@ impl Step {
         let is_owner = |table: &&Table| {
             table.identifies_units() && table.partition_key.as_deref() == Some(partition_key)
         };
+        let is_on_both_sides = |table: &&Table| match self.direction {
+            Direction::Up => self.dropped().all(|dropped| dropped.name != table.name),
+            Direction::Down => !self.creates(&table.name),
+        };
         lower
             .tables
             .values()
             .filter(is_owner)
+            .filter(is_on_both_sides)
             .map(|table| table.name.clone())
             .collect()
     }

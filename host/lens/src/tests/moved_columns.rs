@@ -88,6 +88,67 @@ fn restored_table_adopts_the_rows_of_units_that_it_has_none_of() {
     }
 }
 
+/// Goal: values that one step down restores from residue stay when a later step moves them to a
+/// table that it creates, and that has residue of its own. Method: of three units, rows of `parts`
+/// were kept of the first and the last, and rows of `others` of the first and the second.
+#[test]
+fn restored_values_move_to_a_table_that_has_residue_of_its_own() {
+    let nullable = |name: &str| Column::long_text(name).nullable();
+    let others = table("others")
+        .column(nullable("x"))
+        .column(nullable("zone"));
+    let created = manifest(1)
+        .create_table(table("parts"))
+        .create_table(others);
+    let merged = manifest(3)
+        .move_column("x", "others", "parts")
+        .drop_table("others");
+    let dropped = manifest(5).drop_table("parts");
+    let steps: Vec<_> = [created, merged, dropped]
+        .map(|manifest| step(manifest, nothing) as Arc<dyn Transform>)
+        .into();
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
+    let down = Lens::restoring(Way::within(&layouts, 5, 1), &steps).unwrap();
+    let encoded = |text: &str| {
+        let mut bytes = Vec::new();
+        Value::Text(text.as_bytes()).encode(&mut bytes);
+        bytes
+    };
+    let saved = |guid: &str, column: &str, value: &str| ResidueValue {
+        row_key: encoded(guid),
+        digest: Vec::new(),
+        bytes: ["guid", guid, column, value].map(encoded).concat(),
+    };
+    let mut left = Residue::default();
+    left.add(5, "parts", 0, saved("g0", "x", "x0"));
+    left.add(5, "parts", 2, saved("g2", "x", "x2"));
+    left.add(3, "others", 0, saved("g0", "zone", "z0"));
+    left.add(3, "others", 1, saved("g1", "zone", "z1"));
+    let units = LensInput {
+        units: 3,
+        ..LensInput::default()
+    };
+    let group = down.tables["others"].group;
+    let applied = down.apply(
+        group,
+        &units,
+        &left,
+        &arguments(),
+        Search::First,
+        &BatchBudget::default(),
+    );
+    let applied = applied.unwrap();
+    let others = &applied.tables["others"];
+    for rows in [&applied.tables["parts"], others] {
+        assert_eq!(rows.unit_offsets, [0, 1, 1, 2]);
+        assert_eq!(*rows.columns["guid"].data, texts(&["g0", "g2"]));
+    }
+    assert_eq!(*others.columns["x"].data, texts(&["x0", "x2"]));
+    let zone = |row| others.columns["zone"].data.get(Encoding::Text, row);
+    assert_eq!([zone(0), zone(1)], [Value::Text(b"z0"), Value::Null]);
+    assert_eq!(applied.stale, 1, "a row that `parts` does not have");
+}
+
 #[test]
 fn moved_column_without_a_counterpart_names_the_unit() {
     let lens = lens(&[first(), moving()], 1, 2);

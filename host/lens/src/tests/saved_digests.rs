@@ -111,3 +111,50 @@ fn residue_is_recognised_by_a_digest_of_key_written_columns_and_identity() {
     assert_eq!(words(&applied, "word"), ["saved-0", "", ""]);
     assert_eq!(applied.stale, 2);
 }
+
+/// Goal: a table with records of its own comes back: its rows are bound to none of these, which are
+/// not there before they are restored.
+#[test]
+fn dropped_records_are_restored() {
+    let records = table("records").column(Column::varchar("created_at", 9));
+    let created = manifest(1).create_table(records);
+    let dropped = manifest(2).drop_table("records");
+    let steps: Vec<_> = [created, dropped]
+        .map(|manifest| step(manifest, nothing) as Arc<dyn Transform>)
+        .into();
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
+    let columns = [
+        ("guid", ["g0", "g1", "g2"]),
+        ("created_at", ["t0", "t1", "t2"]),
+    ];
+    let rows = TableRows {
+        unit_offsets: vec![0, 1, 2, 3],
+        columns: columns
+            .map(|(name, values)| (name.to_owned(), plain(&values)))
+            .into(),
+    };
+    let records = LensInput {
+        units: UNITS,
+        tables: [("records".to_owned(), rows)].into(),
+        ..LensInput::default()
+    };
+    let through = |lens: &Lens, units: &LensInput, residue: &Residue| {
+        let budget = BatchBudget::default();
+        lens.apply(0, units, residue, &arguments(), Search::First, &budget)
+            .unwrap()
+    };
+    let up = Lens::restoring(Way::within(&layouts, 1, 2), &steps).unwrap();
+    let saved = through(&up, &records, &Residue::default()).residue;
+    let down = Lens::restoring(Way::within(&layouts, 2, 1), &steps).unwrap();
+    let none = LensInput {
+        units: UNITS,
+        ..LensInput::default()
+    };
+    let restored = through(&down, &none, &Residue::from(saved));
+    assert_eq!(restored.stale, 0);
+    let rows = &restored.tables["records"];
+    assert_eq!(rows.unit_offsets, [0, 1, 2, 3]);
+    for (name, values) in columns {
+        assert_eq!(*rows.columns[name].data, texts(&values), "{name}");
+    }
+}
