@@ -51,7 +51,7 @@ const PASSING: [ErrorKind; 7] = [
 
 /// Whether a connection failed for a reason that passes: the server is not there, starts or ends,
 /// has no place for another one, or is outside of its cluster.
-pub(super) fn is_unreachable(error: &SqlError) -> bool {
+fn is_unreachable(error: &SqlError) -> bool {
     match error {
         SqlError::Io(io) => PASSING.contains(&io.kind()),
         _ => {
@@ -63,14 +63,27 @@ pub(super) fn is_unreachable(error: &SqlError) -> bool {
     }
 }
 
+/// Whether a session may be opened a moment later. A new one waits for no row, so what looks like a
+/// lost conflict is a node of Galera that is cut off: its first statement waits for the cluster.
+pub(super) fn may_open_later(error: &SqlError) -> bool {
+    is_unreachable(error) || is_transient(error)
+}
+
 /// An unknown command, in Galera any that needs the cluster.
 const MYSQL_UNKNOWN_COMMAND: u16 = 1047;
+/// A failed commit, in Galera also a part of a transaction that the cluster did not receive.
+const MYSQL_DURING_COMMIT: u16 = 1180;
 
 /// Whether a node of Galera is outside of the primary component of its cluster, or has not joined
 /// it yet. Such a node accepts connections and answers pings.
 pub(super) fn is_out_of_cluster(error: &SqlError) -> bool {
-    mysql_error(error).is_some_and(|mysql| {
-        mysql.number() == MYSQL_UNKNOWN_COMMAND && mysql.message().contains("WSREP")
+    mysql_error(error).is_some_and(|mysql| match mysql.number() {
+        MYSQL_UNKNOWN_COMMAND => mysql.message().contains("WSREP"),
+        MYSQL_DURING_COMMIT => {
+            let message = mysql.message();
+            message.contains("Primary Component") || message.starts_with("Got error 6 ")
+        }
+        _ => false,
     })
 }
 

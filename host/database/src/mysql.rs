@@ -10,7 +10,7 @@ use sqlx::mysql::{MySql, MySqlConnectOptions, MySqlConnection, MySqlRow, MySqlSs
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor, Row};
 use tokio::time::timeout;
 
-use super::errors::{is_unreachable, mysql_number};
+use super::errors::{may_open_later, mysql_number};
 use super::opener::{Connected, Driver, SessionName, Statements, WaitLimit};
 use super::outage::{self, LONGEST_OUTAGE, Outage, no_answer};
 use super::pool::SessionPool;
@@ -296,7 +296,7 @@ async fn first_look(
     };
     let looking = attempt
         .retry(outage::pauses(limits.connect_timeout))
-        .when(is_unreachable)
+        .when(may_open_later)
         .notify(|error: &SqlError, _| outage.note(error));
     timeout(limits.connect_timeout, looking)
         .await

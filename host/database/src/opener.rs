@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::errors::is_unreachable;
+use super::errors::may_open_later;
 use super::outage::{self, LONGEST_OUTAGE, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
@@ -203,14 +203,14 @@ impl<D: Driver> Opener<D> {
         };
         let connecting = (|| self.connect_once())
             .retry(outage::pauses(longest))
-            .when(is_unreachable);
+            .when(may_open_later);
         let mut connecting = pin!(connecting);
         let began = Instant::now();
         loop {
             let remaining = self.connect_timeout.saturating_sub(began.elapsed());
             let limit = self.longest().min(remaining);
             if let Ok(connected) = timeout(limit, &mut connecting).await {
-                if connected.as_ref().is_err_and(is_unreachable) {
+                if connected.as_ref().is_err_and(may_open_later) {
                     self.outage.given_up();
                 }
                 return connected;
@@ -235,7 +235,7 @@ impl<D: Driver> Opener<D> {
         let connected = self.driver.connect().await;
         match &connected {
             Ok(_) => self.outage.end(),
-            Err(error) if is_unreachable(error) => self.outage.note(error),
+            Err(error) if may_open_later(error) => self.outage.note(error),
             Err(_) => {}
         }
         connected

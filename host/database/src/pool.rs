@@ -12,7 +12,7 @@ use deadpool::Runtime;
 use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
 use tokio::time::{sleep, timeout};
 
-use super::errors::{is_lost, is_out_of_cluster, is_unreachable};
+use super::errors::{is_lost, is_transient, may_open_later};
 use super::opener::{Driver, Opener};
 use super::outage::{self, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
@@ -25,8 +25,10 @@ const MARGIN: Duration = Duration::from_secs(1);
 const LONGEST_IDLE: Duration = Duration::from_secs(600);
 /// Pause between two searches for them.
 const SEARCH: Duration = Duration::from_secs(60);
-/// Pause after a session on a node outside of its cluster.
+/// Pause after a session in which no transaction begins, such as on a node outside of its cluster.
 const NEXT_NODE: Duration = Duration::from_millis(100);
+/// Such sessions before a caller gets the error, if each takes long to refuse.
+const MOST_REFUSALS: u32 = 3;
 
 /// The sessions of one server.
 pub(super) struct SessionPool<D: Driver> {
@@ -64,7 +66,7 @@ impl<D: Driver> SessionPool<D> {
             limits: limits.clone(),
         };
         let pauses = outage::pauses(limits.connect_timeout);
-        let begun = (|| opened.session()).retry(pauses).when(is_unreachable);
+        let begun = (|| opened.session()).retry(pauses).when(may_open_later);
         timeout(limits.connect_timeout, begun)
             .await
             .map_err(|_| opened.opener().unreachable())??;
@@ -98,10 +100,11 @@ impl<D: Driver> SessionPool<D> {
             .map_err(|error| self.error(error))
     }
 
-    /// Begins a transaction. A session that turns out to be lost is replaced, and so is one on a node
-    /// outside of its cluster.
+    /// Begins a transaction. A session that turns out to be lost is replaced, and so is one in which
+    /// none begins, as on a node outside of its cluster.
     pub(super) async fn begin(&self, purpose: Purpose) -> Result<ServerSession<D>, SqlError> {
         let began = Instant::now();
+        let mut refusals = 0;
         loop {
             let session = self.session().await?;
             let Some(statements) = self.opener().statements().begin(purpose) else {
@@ -113,7 +116,8 @@ impl<D: Driver> SessionPool<D> {
             match begun.unwrap_or_else(|_| Err(no_transaction(limit))) {
                 Err(error) if is_early && is_lost(&error) => {}
                 // Behind a balancer, the next session may be on another node.
-                Err(error) if is_early && is_out_of_cluster(&error) => {
+                Err(error) if is_transient(&error) && (is_early || refusals < MOST_REFUSALS) => {
+                    refusals += 1;
                     self.opener().note_begin(&error);
                     sleep(NEXT_NODE).await;
                 }
