@@ -2,7 +2,7 @@
 //! and serves, and rollback at termination.
 
 use std::io::Write;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
@@ -134,7 +134,7 @@ async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
     unavailable_until(&host, waits_for("rate")).await;
     let watching = installation
         .command(&["migrate", "watch", "--json"])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn();
     let mut watching = watching.unwrap();
     let mut lines =
@@ -446,16 +446,18 @@ async fn drain_without_a_rollback_ends_the_host() {
     assert_eq!(nothing, serde_json::json!({ "outcome": null }));
 }
 
+/// Starts a host that waits for the lock, and does not wait until it serves.
+fn waiting(standby: &Installation) -> Child {
+    let mut serve = standby.command(&["serve"]);
+    serve.stderr(Stdio::null()).spawn().unwrap()
+}
+
 #[tokio::test]
 async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
     let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
     let standby = Installation::on(master.database.clone(), &modules());
     let serving = master.serve();
-    let mut waiting = standby
-        .command(&["serve"])
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut waiting = waiting(&standby);
     until(|| standby.succeed(&["drain"]) == "The host has ended.\n").await;
     assert!(waiting.wait().unwrap().success());
     serving.ping().await;
@@ -469,11 +471,7 @@ async fn drain_of_a_standby_leaves_the_way_back_to_the_master() {
     let standby = Installation::on(master.database.clone(), &modules())
         .set("rollback_on_drain_to_version", VERSION);
     let serving = master.serve();
-    let mut waiting = standby
-        .command(&["serve"])
-        .stderr(std::process::Stdio::null())
-        .spawn()
-        .unwrap();
+    let mut waiting = waiting(&standby);
     let mut shown = String::new();
     until(|| {
         shown = standby.succeed(&["drain"]);
@@ -532,7 +530,7 @@ async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
     let host = throttled.serve();
     let draining = throttled
         .command(&["drain"])
-        .stderr(std::process::Stdio::piped())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     unavailable_until(&host, waits_for("rate")).await;

@@ -9,11 +9,46 @@ fn moving() -> Arc<NativeStep> {
 /// The lens down over a migration that moves `x` out of `others`, and one that drops `others`.
 fn lens_down() -> Lens {
     let dropped = step(manifest(4).drop_table("others"), nothing);
-    let steps: Vec<_> = [first(), moving(), dropped]
-        .map(|step| step as Arc<dyn Transform>)
-        .into();
+    restoring_to_first([first(), moving(), dropped])
+}
+
+/// The lens from the version of the last step down to 1, which restores what was saved.
+fn restoring_to_first(steps: [Arc<NativeStep>; 3]) -> Lens {
+    let from = steps[2].manifest().version;
+    let steps = steps.map(|step| step as Arc<dyn Transform>);
     let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
-    Lens::restoring(Way::within(&layouts, 4, 1), &steps).unwrap()
+    Lens::restoring(Way::within(&layouts, from, 1), &steps).unwrap()
+}
+
+/// The residue of a row: its guid, and names and values of other columns in turn.
+fn saved_row(guid: &str, others: &[&str]) -> ResidueValue {
+    let encoded = |text: &&str| {
+        let mut bytes = Vec::new();
+        Value::Text(text.as_bytes()).encode(&mut bytes);
+        bytes
+    };
+    ResidueValue {
+        row_key: encoded(&guid),
+        digest: Vec::new(),
+        bytes: ["guid", guid]
+            .iter()
+            .chain(others)
+            .flat_map(encoded)
+            .collect(),
+    }
+}
+
+/// Applies a lens to the units of a table.
+fn applied_to(table: &str, lens: &Lens, units: &LensInput, residue: &Residue) -> Applied {
+    let applied = lens.apply(
+        lens.tables[table].group,
+        units,
+        residue,
+        &arguments(),
+        Search::First,
+        &BatchBudget::default(),
+    );
+    applied.unwrap()
 }
 
 /// Units of one app each through [`lens_down`], with the rows of `others` that were saved of some.
@@ -23,34 +58,9 @@ fn taken_down(lens: &Lens, x: &[&str], saved: &[usize]) -> Applied {
     columns.insert("x".into(), plain(x));
     let mut left = Residue::default();
     for &unit in saved {
-        let guid = format!("g{unit}");
-        let encoded = |text: &str| {
-            let mut bytes = Vec::new();
-            Value::Text(text.as_bytes()).encode(&mut bytes);
-            bytes
-        };
-        let bytes = [encoded("guid"), encoded(&guid)].concat();
-        left.add(
-            4,
-            "others",
-            unit,
-            ResidueValue {
-                row_key: encoded(&guid),
-                digest: Vec::new(),
-                bytes,
-            },
-        );
+        left.add(4, "others", unit, saved_row(&format!("g{unit}"), &[]));
     }
-    let group = lens.tables["others"].group;
-    let applied = lens.apply(
-        group,
-        &units,
-        &left,
-        &arguments(),
-        Search::First,
-        &BatchBudget::default(),
-    );
-    applied.unwrap()
+    applied_to("others", lens, &units, &left)
 }
 
 /// Goal: a table that a step down creates again with the rows that were kept gets the moved column
@@ -104,40 +114,18 @@ fn restored_values_move_to_a_table_that_has_residue_of_its_own() {
         .move_column("x", "others", "parts")
         .drop_table("others");
     let dropped = manifest(5).drop_table("parts");
-    let steps: Vec<_> = [created, merged, dropped]
-        .map(|manifest| step(manifest, nothing) as Arc<dyn Transform>)
-        .into();
-    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
-    let down = Lens::restoring(Way::within(&layouts, 5, 1), &steps).unwrap();
-    let encoded = |text: &str| {
-        let mut bytes = Vec::new();
-        Value::Text(text.as_bytes()).encode(&mut bytes);
-        bytes
-    };
-    let saved = |guid: &str, column: &str, value: &str| ResidueValue {
-        row_key: encoded(guid),
-        digest: Vec::new(),
-        bytes: ["guid", guid, column, value].map(encoded).concat(),
-    };
+    let down =
+        restoring_to_first([created, merged, dropped].map(|manifest| step(manifest, nothing)));
     let mut left = Residue::default();
-    left.add(5, "parts", 0, saved("g0", "x", "x0"));
-    left.add(5, "parts", 2, saved("g2", "x", "x2"));
-    left.add(3, "others", 0, saved("g0", "zone", "z0"));
-    left.add(3, "others", 1, saved("g1", "zone", "z1"));
+    left.add(5, "parts", 0, saved_row("g0", &["x", "x0"]));
+    left.add(5, "parts", 2, saved_row("g2", &["x", "x2"]));
+    left.add(3, "others", 0, saved_row("g0", &["zone", "z0"]));
+    left.add(3, "others", 1, saved_row("g1", &["zone", "z1"]));
     let units = LensInput {
         units: 3,
         ..LensInput::default()
     };
-    let group = down.tables["others"].group;
-    let applied = down.apply(
-        group,
-        &units,
-        &left,
-        &arguments(),
-        Search::First,
-        &BatchBudget::default(),
-    );
-    let applied = applied.unwrap();
+    let applied = applied_to("others", &down, &units, &left);
     let others = &applied.tables["others"];
     for rows in [&applied.tables["parts"], others] {
         assert_eq!(rows.unit_offsets, [0, 1, 1, 2]);
@@ -237,16 +225,7 @@ fn created_table_adopts_a_partition_key_that_is_not_in_the_primary_key() {
         tables: [("parts".to_owned(), rows)].into(),
         ..LensInput::default()
     };
-    let applied = lens
-        .apply(
-            lens.tables["extras"].group,
-            &units,
-            &Residue::default(),
-            &arguments(),
-            Search::First,
-            &BatchBudget::default(),
-        )
-        .unwrap();
+    let applied = applied_to("extras", &lens, &units, &Residue::default());
     let extras = &applied.tables["extras"];
     assert_eq!(extras.unit_offsets, [0, 2, 3]);
     for (name, values) in columns {
