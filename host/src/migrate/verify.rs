@@ -8,6 +8,7 @@ use bbs_database::{Dialect, Row, SqlError, StatementResult, Transaction};
 use bbs_lens::layout::schema::Table;
 use bbs_lens::{Provenance, TableBuilder};
 use bbs_units::{TableRows, UnitKey};
+use bbs_work::blocking;
 use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use futures_util::TryStreamExt;
@@ -342,7 +343,7 @@ async fn digests_agree(
         }
         let digested_job = Arc::clone(job);
         let name = name.clone();
-        busy = Some(tokio::task::spawn_blocking(move || {
+        busy = Some(blocking::spawn(job.is_online, move || {
             let plan = digested_job.copied(&name).expect("the table is copied");
             Checksum::of_copied(plan, some, &digested_job.keyring)
         }));

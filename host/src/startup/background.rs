@@ -31,7 +31,7 @@ impl Prepared {
     /// A copy with the modules that the folders have now. Changes nothing; compiles new modules on
     /// another thread.
     async fn with_reloaded_modules(&self) -> Result<Self, StartupError> {
-        let catalog = load(&self.config, &self.sandbox, &self.catalog).await?;
+        let catalog = load(&self.config, &self.sandbox, &self.catalog, true).await?;
         check_versions(&self.config, &catalog)?;
         Ok(Self {
             catalog: Arc::new(catalog),

@@ -21,6 +21,7 @@ use bbs_modules::sandbox::{CacheFolders, Limits, Sandbox};
 use bbs_modules::signatures::TrustedKeys;
 use bbs_modules::translate::Translate;
 use bbs_units::RecordVersions;
+use bbs_work::blocking;
 use bbs_work::progress::Progress;
 use bbs_work::throttle::Throttle;
 use tracing::Instrument;
@@ -133,6 +134,7 @@ pub(super) async fn load(
     config: &Config,
     sandbox: &Arc<Sandbox>,
     before: &Arc<Catalog>,
+    beside_clients: bool,
 ) -> Result<Catalog, StartupError> {
     let folders = config.module_folders()?;
     let before = Arc::clone(before);
@@ -140,9 +142,8 @@ pub(super) async fn load(
     let loading = Arc::clone(sandbox);
     // On another thread: compiling takes seconds, during which signals and health checks are
     // handled.
-    let loaded =
-        tokio::task::spawn_blocking(move || reload_catalog(&before, &folders, &keys, &loading))
-            .await;
+    let reload = move || reload_catalog(&before, &folders, &keys, &loading);
+    let loaded = blocking::spawn(beside_clients, reload).await;
     let catalog = loaded.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
     warn_of_compiling_again(sandbox);
     Ok(catalog)
@@ -249,7 +250,7 @@ pub(super) async fn load_modules(
 ) -> Result<LoadedModules, StartupError> {
     let sandbox = sandbox(config)?;
     let before = Arc::default();
-    let loading = load(config, &sandbox, &before);
+    let loading = load(config, &sandbox, &before, false);
     let catalog = Arc::new(await_modules(loading, progress).await?);
     pin_release(config, &catalog)?;
     check_versions(config, &catalog)?;

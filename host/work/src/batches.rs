@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::watch;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::JoinError;
 use tokio::time::Instant;
 
+use crate::blocking;
 use crate::pauses;
 use crate::progress::Progress;
 use crate::throttle::Throttle;
@@ -31,8 +32,8 @@ pub struct BatchPace {
     pub most: u64,
     /// The time that writing a batch should take; batches grow or shrink towards it.
     pub time: Duration,
-    /// Whether clients are served meanwhile. Then batches do not overlap, and the work rests after
-    /// each.
+    /// Whether clients are served meanwhile. Then batches do not overlap, the work rests after each,
+    /// and its threads have a low priority.
     pub beside_clients: bool,
     /// Awaited before each batch is read.
     pub throttle: Throttle,
@@ -129,9 +130,9 @@ impl<W> WorkedBatches<W> {
     }
 }
 
-/// Takes batches through the three stages: `read` in a task of its own, `work` on the threads for
-/// blocking work, and `write` in the task of the caller. Returns the result of `read` once
-/// everything is written.
+/// Takes batches through the three stages: `read` in a task of its own, `work` on [threads
+/// for blocking work](blocking), and `write` in the task of the caller. Returns the result of
+/// `read` once everything is written.
 ///
 /// # Errors
 /// The first error of a stage. The batches before it are written.
@@ -150,6 +151,7 @@ where
     Writing: Future<Output = Result<(), E>>,
 {
     let size = Arc::new(AtomicU64::new(pace.first));
+    let beside_clients = pace.beside_clients;
     let shared = PacedSize { pace, size };
     let (to_work, from_read) = channel(WAITING);
     let (to_write, from_work) = channel(WAITING);
@@ -169,7 +171,8 @@ where
     };
     // In tasks of their own, so that one core decodes rows while another encodes them.
     let reading = tokio::spawn(read(found));
-    let working = tokio::spawn(work_on_all(Arc::new(work), from_read, to_write));
+    let working = work_on_all(beside_clients, Arc::new(work), from_read, to_write);
+    let working = tokio::spawn(working);
     let written = write(worked).await;
     // Each stage runs to its end whatever happens to the others: no statement is abandoned on a
     // connection. A stage that fails or is cancelled drops its channel, which ends the others; the
@@ -182,6 +185,7 @@ where
 }
 
 async fn work_on_all<R, W, E>(
+    beside_clients: bool,
     work: Arc<impl Fn(R) -> Result<Worked<R, W>, E> + Send + Sync + 'static>,
     mut from_read: Receiver<R>,
     to_write: Sender<W>,
@@ -196,7 +200,7 @@ where
         let mut waiting = vec![batch];
         while let Some(batch) = waiting.pop() {
             let work = Arc::clone(&work);
-            match spawn_blocking(move || work(batch)).await?? {
+            match blocking::spawn(beside_clients, move || work(batch)).await?? {
                 Worked::Divided([first, second]) => waiting.extend([second, first]),
                 Worked::Done(done) => {
                     if to_write.send(done).await.is_err() {

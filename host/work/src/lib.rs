@@ -3,6 +3,7 @@
 //! database and no module.
 
 pub mod batches;
+pub mod blocking;
 pub mod causes;
 pub mod log_sampling;
 pub mod pauses;
