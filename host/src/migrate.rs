@@ -261,6 +261,12 @@ pub async fn run_partially(
         Decision::ShutDown(_) => {}
         Decision::Serve | Decision::Stay { .. } => settle(context, fence).await?,
         Decision::Begin { from, to } | Decision::Continue { from, to } => {
+            // At a drain this host has served: a commit that goes on without its connection would
+            // change what is copied already.
+            lock_waits::patiently(context, || async {
+                Ok(fence.wait_for_transactions().await?)
+            })
+            .await?;
             let job = begin(context, fence, (from, to)).await?;
             let budget = Arc::new(UnitBudget::of(most));
             if !steps::copy(context, fence, &job, &budget).await? {

@@ -20,8 +20,8 @@ use crate::api::{desire, get, lrp};
 use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::layouts::{self, Layout, NEWEST, SPLIT};
 use crate::harness::server::Server;
-use crate::harness::stored::Stored;
-use crate::harness::{PATIENCE, fixture, modules};
+use crate::harness::stored::{Rows, Stored};
+use crate::harness::{PATIENCE, fixture, modules, pause};
 
 /// A recorder with a table of the database, which a test may remove.
 #[derive(Debug)]
@@ -198,6 +198,13 @@ async fn column(database: &Database, name: &str, table: &str, guid: &str) -> Str
 /// Updates the run info of a desired LRP, as a client does; returns the uncommitted transaction.
 async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &str) -> Transaction {
     let unit = [("desired_lrps".to_owned(), guid.as_bytes().to_vec())];
+    let mut tx = write_without_record(fence, guid, run_info).await;
+    let recorder = online.change_recorder();
+    recorder.record(&mut tx, &unit).await.unwrap();
+    tx
+}
+
+async fn write_without_record(fence: &Fence, guid: &str, run_info: &str) -> Transaction {
     let mut tx = fence.begin().await.unwrap();
     let update = sql("UPDATE desired_lrps SET run_info = ? WHERE process_guid = ?");
     assert_eq!(
@@ -206,9 +213,65 @@ async fn write_run_info(fence: &Fence, online: &Online, guid: &str, run_info: &s
             .unwrap(),
         1
     );
-    let recorder = online.change_recorder();
-    recorder.record(&mut tx, &unit).await.unwrap();
     tx
+}
+
+/// The run info of a desired LRP in rows after the split.
+fn run_info<'a>(rows: &'a Rows, guid: &str) -> &'a str {
+    let mut rows = rows["immutable_desired_lrps"].iter();
+    let row = rows.find(|row| row["process_guid"] == guid);
+    &row.expect("each desired LRP has a row")["immutable_run_info"]
+}
+
+/// Commits once the migration waits for it, as a server does that goes on with a commit after its
+/// connection is lost.
+async fn commit_late(stored: &Stored, tx: Transaction) {
+    if stored.context.database.dialect() == Dialect::Sqlite {
+        pause().await;
+    } else {
+        stored.test_database().wait_for_lock_wait().await;
+    }
+    tx.commit().await.unwrap();
+}
+
+on_each_database!(cut_over_waits_for_a_commit_whose_connection_is_lost);
+async fn cut_over_waits_for_a_commit_whose_connection_is_lost(kind: Kind) {
+    let (stored, fence, online) = copied(kind).await;
+    let [written, other] = some_guids();
+    let wanted = column(&stored.context.database, "run_info", "desired_lrps", &other).await;
+    let committing = write_run_info(&fence, &online, &written, &wanted).await;
+    let cut_over = async {
+        while let Err(fault) = online.cut_over(&stored.context, &fence, || {}).await {
+            assert!(fault.is_transient(), "{fault}");
+        }
+    };
+    tokio::join!(cut_over, commit_late(&stored, committing));
+    migrate::clean_up(&stored.context, &fence).await.unwrap();
+    let rows = stored.rows(SPLIT).await;
+    assert!(
+        run_info(&rows, &written) == run_info(&rows, &other),
+        "the new tables lack a committed write"
+    );
+}
+
+on_each_database!(migration_after_serving_waits_for_a_commit_whose_connection_is_lost);
+/// Goal: nor does a migration lose it that follows the service of the same host, as at a drain.
+async fn migration_after_serving_waits_for_a_commit_whose_connection_is_lost(kind: Kind) {
+    let migrations = fixture::migrations_in(&modules::modules_with_split());
+    let stored = Stored::with_fixture(kind, migrations).await;
+    stored.up(NEWEST).await.unwrap();
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let [written, other] = some_guids();
+    let wanted = column(&stored.context.database, "run_info", "desired_lrps", &other).await;
+    let committing = write_without_record(&fence, &written, &wanted).await;
+    let migrating = migrate::run(&stored.context, &fence, Intent::Up { wanted: SPLIT });
+    let (migrated, ()) = tokio::join!(migrating, commit_late(&stored, committing));
+    migrated.unwrap();
+    let rows = stored.rows(SPLIT).await;
+    assert!(
+        run_info(&rows, &written) == run_info(&rows, &other),
+        "the new tables lack a committed write"
+    );
 }
 
 on_each_database!(committed_writes_alone_survive_a_crash_before_they_are_copied_again);
@@ -237,18 +300,12 @@ async fn committed_writes_alone_survive_a_crash_before_they_are_copied_again(kin
         .unwrap();
     migrate::clean_up(&stored.context, &fence).await.unwrap();
     let rows = stored.rows(SPLIT).await;
-    let of = |guid: &str| {
-        let row = rows["immutable_desired_lrps"]
-            .iter()
-            .find(|row| row["process_guid"] == guid);
-        row.expect("each desired LRP has a row")["immutable_run_info"].clone()
-    };
     assert!(
-        of(&written) == of(&other),
+        run_info(&rows, &written) == run_info(&rows, &other),
         "the new tables lack an acknowledged write"
     );
     assert!(
-        of(&untouched) != of(&other),
+        run_info(&rows, &untouched) != run_info(&rows, &other),
         "the new tables have a write that was rolled back"
     );
     assert_eq!(

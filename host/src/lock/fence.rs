@@ -270,6 +270,24 @@ impl Fence {
         Ok(tx)
     }
 
+    /// Waits for the open transactions of this master to end: a commit goes on at the server after
+    /// its connection was lost, or its caller dropped. Transactions that begin meanwhile wait.
+    ///
+    /// # Errors
+    /// Transient if one of them does not end within a second; otherwise as of [`Self::begin`].
+    pub async fn wait_for_transactions(&self) -> Result<(), FenceError> {
+        let mut tx = self.0.database.write_relaxed().await?;
+        tx.limit_waits(LONGEST_WAIT)
+            .await
+            .map_err(FenceError::Read)?;
+        let mut tx = self.prove(tx).await?;
+        // Every row, as in a raise.
+        tx.execute(sql("UPDATE bbs_fence SET uses = uses + 1"))
+            .await
+            .map_err(FenceError::reading)?;
+        tx.commit().await.map_err(FenceError::Read)
+    }
+
     async fn prove(&self, mut tx: Transaction) -> Result<Transaction, FenceError> {
         let shard = self.0.shards.as_ref().map(Shards::take);
         let id = shard.as_ref().map_or(1, |shard| shard.id);

@@ -83,6 +83,8 @@ impl Online {
         if self.job.is_resumed {
             return Ok(());
         }
+        // A commit that goes on without its connection changes units without a record.
+        fence.wait_for_transactions().await?;
         changed_units::forget_all(fence).await
     }
 
@@ -138,6 +140,8 @@ impl Online {
         fence: &Fence,
         replaces: impl FnOnce(),
     ) -> Result<(), MigrateError> {
+        // The units of a commit that goes on without its connection are not recorded yet.
+        fence.wait_for_transactions().await?;
         steps::catch_up(context, fence, &self.job, Meanwhile::Wait).await?;
         replaces();
         cut_over::cut_over(context, fence, &self.job).await
