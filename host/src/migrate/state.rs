@@ -463,7 +463,7 @@ pub(super) async fn drop_leftovers(
 
 /// The recorded side tables that exist. The database is shared, so a table that only has a similar
 /// name is left alone.
-async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
+pub(super) async fn leftovers(tx: &mut Transaction) -> Result<Vec<String>, MigrateError> {
     let mut found = Vec::new();
     for name in side_tables(tx).await? {
         if exists(tx, &name).await? {

@@ -139,14 +139,22 @@ impl PlannedMigration {
 }
 
 /// Whether there may be copies of records. An abandoned target is only a number: a host that serves
-/// below it has removed its copies.
+/// below it has removed its copies, and so has one whose online migration has failed, unless another
+/// session keeps them.
 ///
 /// # Errors
 /// The database fails, or its version entry is damaged.
 pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
     let mut tx = database.read().await?;
-    Ok(state::underway(&mut tx).await?.is_some()
-        || !matches!(found::read(&mut tx).await?, Found::Versioned { .. }))
+    if !matches!(found::read(&mut tx).await?, Found::Versioned { .. }) {
+        return Ok(true);
+    }
+    match state::phase(&mut tx).await? {
+        None => Ok(false),
+        // No start resumes the copies of this phase.
+        Some(Phase::Begun) => Ok(!state::leftovers(&mut tx).await?.is_empty()),
+        Some(Phase::Copying | Phase::Renaming | Phase::Settling | Phase::CleaningUp) => Ok(true),
+    }
 }
 
 /// The state of the database, and what a start with this intent would do.

@@ -134,7 +134,8 @@ impl Serving<'_> {
         }
     }
 
-    /// The online migration and its clean-up, or that of an earlier one, then a key rotation.
+    /// The online migration and its clean-up, or that of an earlier one, then a key rotation: also
+    /// if the migration has failed, since a module may fail at each start while a key has to go.
     async fn background(
         &self,
         prepared: Prepared,
@@ -142,7 +143,7 @@ impl Serving<'_> {
     ) -> Result<(), StartupError> {
         if let Some((online, began)) = begun {
             if !prepared.follow(self.fence, &online, self.store).await? {
-                return Ok(());
+                return prepared.rotate_in_background(self.fence, self.report).await;
             }
             finished_migrations(self.report, began);
         }

@@ -9,7 +9,6 @@ use backon::Retryable;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 use bbs_work::pauses;
-use bbs_work::progress::SERVING;
 
 use super::report::MetricsReporter;
 use super::{Prepared, StartupError};
@@ -200,23 +199,27 @@ impl Prepared {
         keys::unfinished(&self.database, &self.keyring).await
     }
 
-    /// Rotates while the API is served. Returns an error only if this host is no longer the master;
-    /// other failures are logged and retried, and then left to the next start.
+    /// Rotates while the API is served, and then enters the phase of before again. Returns an error
+    /// only if this host is no longer the master; other failures are logged, retried, and then left
+    /// to the next start. Beside copies of an unfinished migration, all is left to the next start.
     pub(super) async fn rotate_in_background(
         &self,
         fence: &Fence,
         report: &MetricsReporter,
     ) -> Result<(), StartupError> {
         let began = Instant::now();
+        let before = self.progress.snapshot();
         let rotated = (async || self.rotate(fence).await)
             .retry(pauses::of_background_work().with_max_times(RETRIES))
-            .when(|error: &StartupError| !error.is_fence_lost())
+            .when(|error: &StartupError| {
+                !error.is_fence_lost() && !matches!(error, StartupError::MigrationUnderWay)
+            })
             .notify(|error, delay| {
                 let source = std::error::Error::source(error).map(ToString::to_string);
                 tracing::warn!(%error, source, ?delay, "the key rotation failed and is retried");
             })
             .await;
-        self.progress.enter(SERVING, "", None);
+        self.progress.enter(before.phase, before.detail, None);
         match rotated {
             Ok(rotated) => {
                 if rotated.was_due {
@@ -224,6 +227,7 @@ impl Prepared {
                 }
                 Ok(())
             }
+            Err(StartupError::MigrationUnderWay) => Ok(()),
             Err(error) if error.is_fence_lost() => Err(error),
             Err(error) => {
                 tracing::error!(%error, "the key rotation failed too often and is left to the next start; records open under every configured key");

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use bbs::testing::migrate::fault::AFTER_INDEXES;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
 use serde_json::json;
@@ -12,9 +13,10 @@ use serde_json::json;
 use super::*;
 use crate::api::answers::answers_as_diego_did;
 use crate::api::{lrp, routes};
-use crate::harness::database::dump;
+use crate::harness::database::{dump, on_each_server};
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::NEWEST;
 use crate::harness::modules::{
     add_ons_at_places_of_their_own, between_splits_add_on, modules, modules_with_split,
 };
@@ -358,6 +360,32 @@ async fn host_killed_during_rotation_requires_the_old_key_and_completes_it(kind:
     assert!(host.terminate().success());
     let installation = only(installation, AFTER, "another passphrase");
     answers_as_diego_did(installation.serve().address).await;
+}
+
+on_each_server!(keys_are_rotated_beside_a_migration_that_has_failed);
+/// Goal: a leaked key can go while a module fails at each start. Method: a copy loses its rows, so
+/// that it does not pass the verification.
+async fn keys_are_rotated_beside_a_migration_that_has_failed(kind: Kind) {
+    let installation = with_a_new_key(kind).await.set("migration_mode", "online");
+    let mut command = installation.command(&["serve"]);
+    command.env("BBS_FAULT", format!("stop:{AFTER_INDEXES}"));
+    let mut host = Host::start(command, "serving");
+    host.until_stopped().await;
+    let database = installation.database.open().await;
+    execute(&database, &format!("DELETE FROM desired_lrps__{NEWEST}")).await;
+    database.close().await;
+    host.signal("CONT");
+    host.wait_for_line(|line| line.contains("the migration failed; the API continues"));
+    wait_until_rotated(&mut host);
+    installation.succeed(&["keys", "verify", "--label", BEFORE]);
+    let stopped = installation.fail(&["migrate", "watch"]);
+    assert!(stopped.contains("the migration is stopped"), "{stopped}");
+    assert!(host.terminate().success());
+
+    let installation = only(installation, AFTER, "another passphrase");
+    let mut host = installation.serve();
+    host.wait_for_line(|line| line.contains("cut over"));
+    assert_fixture_tasks_are_listed(host.address).await;
 }
 
 on_each_database!(removed_key_is_found_in_the_layout_that_ran);
