@@ -143,11 +143,11 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         .collect();
     let belongings = schema::belongings(&mut tx, &copies).await;
     let belongings = belongings.about("what belongs to the replaced tables")?;
-    let mut creations = BTreeMap::new();
+    let mut changes = BTreeMap::new();
     for plan in &job.plans {
         if plan.strategy == Strategy::Create {
             let statements = created(&mut tx, job, plan).await?;
-            creations.insert(plan.table.name.as_str(), statements);
+            changes.insert(plan.table.name.as_str(), statements);
         }
     }
     for name in replaced {
@@ -160,18 +160,14 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         .await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
-    drop_indexes(&mut tx, job).await?;
+    changes.extend(drop_indexes(&mut tx, job).await?);
     for plan in &job.plans {
         let name = &plan.table.name;
         let statements = match plan.strategy {
             Strategy::Untouched => continue,
-            Strategy::InPlace => {
-                let found = schema::read_back(&mut tx, name).await?;
-                found
-                    .map(|found| statements::additions(job.server, &job.lens, plan, &found))
-                    .unwrap_or_default()
+            Strategy::InPlace | Strategy::Create => {
+                changes.remove(name.as_str()).unwrap_or_default()
             }
-            Strategy::Create => creations.remove(name.as_str()).unwrap_or_default(),
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
         run(&mut tx, name, statements).await?;
@@ -195,20 +191,23 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
 }
 
 /// Drops the indexes that tables lose which are changed in place, before any other is created: an
-/// index of another table may get the name.
-async fn drop_indexes(tx: &mut Transaction, job: &Job) -> Result<(), MigrateError> {
-    for plan in &job.plans {
+/// index of another table may get the name. Returns the statements of their other changes.
+async fn drop_indexes<'a>(
+    tx: &mut Transaction,
+    job: &'a Job,
+) -> Result<BTreeMap<&'a str, Vec<String>>, MigrateError> {
+    let mut additions = BTreeMap::new();
+    let plans = job.plans.iter();
+    for plan in plans.filter(|plan| plan.strategy == Strategy::InPlace) {
         let name = &plan.table.name;
-        let (_, _, old) = plan.additions(job.lens.source.tables.get(name));
-        if plan.strategy == Strategy::InPlace
-            && !old.is_empty()
-            && let Some(found) = schema::read_back(tx, name).await?
-        {
+        if let Some(found) = schema::read_back(tx, name).await? {
             let drops = statements::index_drops(job.dialect, &job.lens, plan, &found);
             run(tx, name, drops).await?;
+            let statements = statements::additions(job.server, &job.lens, plan, &found);
+            additions.insert(name.as_str(), statements);
         }
     }
-    Ok(())
+    Ok(additions)
 }
 
 /// All at once: clients wait for each answer of the database.
