@@ -12,18 +12,19 @@
 //! cut-over, and has the names changed back.
 
 mod names;
+mod undo;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
-use bbs_database::schema::{self, PhysicalTable};
-use bbs_database::{Dialect, StatementResult, Transaction, sql};
-use bbs_lens::layout::schema::{Column, Index, Layout, Table};
+use bbs_database::{Dialect, StatementResult, Transaction, schema, sql};
+use bbs_lens::layout::schema::{Index, Layout, Table};
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
 use self::names::{change_names, change_names_back};
+pub(super) use self::undo::undo_ahead;
 use super::lock_waits::patiently;
 use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
@@ -272,110 +273,6 @@ async fn additive_changes(
         (Strategy::Create, None) => created(&mut reader, job, plan).await?,
         (Strategy::InPlace, None) | (Strategy::Untouched | Strategy::Copy, _) => Vec::new(),
     })
-}
-
-/// Undoes what [`change_ahead`] did for a migration that is given up. A type that became wider
-/// stays so: every value still fits. If other modules made it, such as those that corrected ones
-/// have replaced, what has the name of something new is theirs.
-pub(super) async fn undo_ahead(
-    context: &Context,
-    fence: &Fence,
-    work: &Work,
-    is_of_these_modules: bool,
-) -> Result<(), MigrateError> {
-    if context.database.dialect() != Dialect::Mysql {
-        return Ok(());
-    }
-    for plan in changed_ahead(&work.plans) {
-        let (_, _, old_indexes) = plan.additions(work.lens.source.tables.get(&plan.table.name));
-        patiently(context, || async {
-            let statements = inverse_changes(context, work, plan, is_of_these_modules).await?;
-            Ok(fence.build_indexes(&statements, old_indexes.len()).await?)
-        })
-        .await?;
-    }
-    Ok(())
-}
-
-/// The statements that undo the additive changes of a table, as far as these are made.
-async fn inverse_changes(
-    context: &Context,
-    work: &Work,
-    plan: &TablePlan,
-    is_of_these_modules: bool,
-) -> Result<Vec<String>, MigrateError> {
-    let name = &plan.table.name;
-    let mut reader = context.database.read().await?;
-    let Some(found) = schema::read_back(&mut reader, name).await? else {
-        return Ok(Vec::new());
-    };
-    Ok(match plan.strategy {
-        Strategy::InPlace => out_of_place(work, plan, &found, is_of_these_modules),
-        Strategy::Create if state::count(&mut reader, name).await? == 0 => {
-            vec![schema::drop_table(work.dialect, name)]
-        }
-        Strategy::Create | Strategy::Untouched | Strategy::Copy => Vec::new(),
-    })
-}
-
-/// The inverse of [`statements::in_place`], as far as its changes are there, but for types.
-fn out_of_place(
-    work: &Work,
-    plan: &TablePlan,
-    found: &PhysicalTable,
-    is_of_these_modules: bool,
-) -> Vec<String> {
-    let name = &plan.table.name;
-    let (columns, new, old) = plan.additions(work.lens.source.tables.get(name));
-    // The owner may have others of these names.
-    let is_made = |index: &&Index| {
-        let is_old = |old: &Index| old.name == index.name && found.has_same_index(old);
-        found.has_same_index(index)
-            || !is_of_these_modules && found.has_index(&index.name) && !old.iter().any(is_old)
-    };
-    let columns = columns.iter().filter(|column| {
-        let mut served = found.columns.iter();
-        served.any(|found| schema::serves(work.dialect, found, column))
-            || !is_of_these_modules && found.has_column(&column.name)
-    });
-    let old = old.iter().filter(|index| {
-        let mut made = new.iter().filter(is_made);
-        !found.has_index(&index.name) || made.any(|made| made.name == index.name)
-    });
-    new.iter()
-        .filter(is_made)
-        .map(|index| schema::drop_index(work.dialect, name, &index.name))
-        .chain(restored_defaults(work, plan, found))
-        .chain(schema::drop_columns(work.dialect, name, columns))
-        .chain(schema::create_indexes(work.dialect, name, old))
-        .collect()
-}
-
-/// The statements that give columns the defaults of the source, and leave their types.
-fn restored_defaults(work: &Work, plan: &TablePlan, found: &PhysicalTable) -> Vec<String> {
-    let name = &plan.table.name;
-    let target = found.widened(work.dialect, &plan.table);
-    let is_made = |after: &Column| {
-        let mut columns = found.columns.iter();
-        columns.any(|column| schema::serves(work.dialect, column, after))
-    };
-    let before = work.lens.source.tables.get(name);
-    let restored = before
-        .into_iter()
-        .flat_map(|source| &source.columns)
-        .filter_map(|before| {
-            let after = target.find_column(&before.name)?;
-            (before.default != after.default && is_made(after)).then(|| Column {
-                default: before.default.clone(),
-                ..after.clone()
-            })
-        });
-    restored
-        .map(|column| {
-            let options = found.options_of(&column.name);
-            schema::alter_column(work.dialect, name, &column, &options)
-        })
-        .collect()
 }
 
 async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {

@@ -14,7 +14,7 @@ use bbs_lens::transform::Transform;
 
 use super::{newest, with_fixture};
 use crate::harness::PATIENCE;
-use crate::harness::database::Kind;
+use crate::harness::database::{Kind, texts};
 use crate::harness::declared::declared;
 use crate::harness::fixture::VERSION;
 use crate::harness::modules::{ADD_ON_VERSION, chain};
@@ -106,6 +106,29 @@ async fn column_that_another_client_has_put_in_the_place_of_a_new_one_is_left(ki
     abort(&stored.context, &fence).await.unwrap();
     let note = column(&stored, "desired_lrps", "note").await;
     assert_eq!(note.unwrap().kind, "BIGINT");
+}
+
+on_each_mysql!(values_of_the_owner_survive_a_corrected_module_that_has_their_column);
+/// Method: the module that is given up does not have the column, but the one that replaces it.
+async fn values_of_the_owner_survive_a_corrected_module_that_has_their_column(kind: Kind) {
+    let mut stored = below(kind, vec![acme("log_guid")]).await;
+    for statement in [
+        "ALTER TABLE desired_lrps ADD owned VARCHAR(40)",
+        "UPDATE desired_lrps SET owned = 'a value'",
+    ] {
+        stored.execute(statement).await;
+    }
+    stop_at_the_cut_over(&mut stored).await;
+    let corrected = Manifest::new(ADD_ON_VERSION, "acme")
+        .add_column("desired_lrps", short_note())
+        .add_column("desired_lrps", Column::varchar("owned", 40).nullable());
+    stored.context.migrations.pop();
+    stored.context.migrations.push(declared(corrected));
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    abort(&stored.context, &fence).await.unwrap();
+    assert_eq!(column(&stored, "desired_lrps", "note").await, None);
+    let values = "SELECT DISTINCT owned FROM desired_lrps";
+    assert_eq!(texts(&stored.context.database, values).await, ["a value"]);
 }
 
 on_each_mysql!(type_that_a_given_up_migration_made_wider_hinders_no_other_one);
