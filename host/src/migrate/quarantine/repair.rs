@@ -6,12 +6,14 @@ use bbs_encryption::Keyring;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
 use bbs_units::{RowLock, TableRows, UnitBatch, UnitKey, residue};
+use sea_query::{Cond, Expr, ExprTrait};
 
 use super::document::{QuarantineDocument, SealedValues};
 use super::settled::{SettledTransaction, WriteMode};
 use super::unit::UnitFlaw;
 use super::{
-    FOREIGN, QuarantineContent, QuarantineEntry, damaged, entries, kept, put, remove, unit,
+    FOREIGN, QuarantineContent, QuarantineEntry, damaged, entries, is_there, kept, put, remove,
+    unit,
 };
 use crate::lock::fence::Fence;
 use crate::migrate::history_pair::HistoryPair;
@@ -192,24 +194,22 @@ pub async fn delete(
     {
         return Err(MigrateError::NotInQuarantine { unit: unit.clone() });
     }
-    let (removed, others): (Vec<_>, Vec<_>) = waiting
-        .into_iter()
-        .partition(|entry| units.contains(&entry.unit));
+    let removed = waiting.into_iter();
+    let removed: Vec<_> = removed
+        .filter(|entry| units.contains(&entry.unit))
+        .collect();
     for entry in &removed {
         let key = kept(tx, entry, RowLock::Exclusive).await?.key;
         remove(tx, entry).await?;
-        let name = key.name();
-        // A row that a host could not read is named by its unit and its place in it.
-        let is_of_unit = |other: &QuarantineEntry| {
-            other.unit == name || other.unit.starts_with(&format!("{name}/"))
-        };
+        // By the key: the name of a row that a host could not read has more than that.
+        let others = Cond::all().add(Expr::col("unit_key").eq(key.to_text()));
         // Units with other keys are those of tables that no row function reads. No step has seen a
         // record of another store.
         let may_have_residue = entry.table != FOREIGN
             && key.clone().into_text().is_some()
-            && !others.iter().any(is_of_unit);
+            && !is_there(tx, others).await?;
         if may_have_residue && !is_in_a_table(context, tx, settled.current, &key).await? {
-            residue::remove(tx, &[name], sea_query::Cond::all()).await?;
+            residue::remove(tx, &[key.name()], Cond::all()).await?;
         }
     }
     settled.end(mode).await?;

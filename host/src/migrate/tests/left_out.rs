@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use bbs_files::digest::digest_of;
 use bbs_lens::layout::columns::{Batch, ColumnData, Outcome, Refusal, Written};
 use bbs_lens::layout::manifest::{Access, Direction};
 use bbs_lens::layout::values::{Encoding, Value};
@@ -293,6 +294,44 @@ async fn residue_of_an_earlier_down_stays_with_a_quarantined_unit() {
     let rows = world.rows("desired_lrps").await;
     assert_eq!(rows[3]["strategy"], "7");
     assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+/// Method: the other entry has the name of a further row that a serving host could not read.
+#[tokio::test]
+async fn residue_stays_until_the_last_entry_of_its_unit_is_deleted() {
+    let world = TestEngine::with_rows(6).await.tuned(quarantining());
+    world.up(5).await.unwrap();
+    world
+        .execute("UPDATE desired_lrps SET strategy = 7 WHERE guid = 'app-00003'")
+        .await;
+    world.down(3).await.unwrap();
+    world.set_run_info("app-00003", "no such thing").await;
+    world.up(5).await.unwrap();
+    // Its instances are of the same unit.
+    world
+        .execute("DELETE FROM actual_lrps WHERE guid = 'app-00003'")
+        .await;
+    let residue = world.count("bbs_residue").await;
+    assert!(residue > 0);
+    let names = ["app-00003", "app-00003 (2)"];
+    let digest = digest_of(names[1].as_bytes());
+    let columns = "table_name, from_version, unit_key, to_version, version, direction, module, \
+         digest, reason, row_counts, at_ns, pending, sealed";
+    world
+        .execute(&format!(
+            "INSERT INTO bbs_quarantine (unit_digest, unit, {columns}) \
+             SELECT '{digest}', '{}', {columns} FROM bbs_quarantine",
+            names[1]
+        ))
+        .await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    for (name, left) in names.into_iter().zip([residue, 0]) {
+        let names = [name.to_owned()];
+        delete_quarantined(&world.context, &fence, &names, WriteMode::Real)
+            .await
+            .unwrap();
+        assert_eq!(world.count("bbs_residue").await, left, "{name}");
+    }
 }
 
 #[tokio::test]
