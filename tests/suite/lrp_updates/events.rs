@@ -268,6 +268,7 @@ async fn subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_u
     let server = updating(kind, 1).await;
     claim_new(&server, 0, "new-0").await;
     let mut stream = EventStream::open(server.url(INSTANCES), "").await;
+    let mut groups = EventStream::get(server.url(GROUPS), "").await;
     assert_eq!(cancel(&server).await, None);
     let mut seen = Vec::new();
     while seen.len() < 4 {
@@ -306,4 +307,10 @@ async fn subscriber_learns_of_the_end_of_an_instance_that_a_cancellation_gives_u
             "changed old-0"
         ]
     );
+    let mut names = Vec::new();
+    while names.len() < 4 {
+        let event = groups.next().await.expect("the stream is open");
+        names.extend(event.name.strip_prefix("actual_lrp_").map(str::to_owned));
+    }
+    assert_eq!(names, ["removed", "created", "removed", "changed"]);
 }

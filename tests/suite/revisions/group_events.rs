@@ -1,10 +1,10 @@
 //! Group events against an oracle of Diego's rules: of generated changes of an instance's rows,
 //! over HTTP.
 
-use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, Presence};
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::slot::Slot;
+use bbs_model::{ModificationTag, TraceId};
 use fastrand::Rng;
 
 use super::*;
@@ -14,8 +14,13 @@ const GENERATED: usize = 10_000;
 /// Published before any of their events is read; fewer than a subscriber's queue holds.
 const BATCH: usize = 500;
 
+/// Rows of two containers have two tags: no change is without a difference.
 fn row(state: &str, presence: Presence, container: &str) -> ActualLrp {
     ActualLrp {
+        tag: ModificationTag {
+            epoch: container.into(),
+            index: 0,
+        },
         process_guid: b"guid".to_vec(),
         state: state.into(),
         presence: presence as i32,

@@ -3,10 +3,15 @@
 //! After a crash, an event of a change has the complete groups, otherwise only the slot that
 //! changed. An operation with the event of a crash is one: Diego's BBS sends only the slot when a
 //! cell that is being evacuated reports it.
+//!
+//! A container that an update has put back has the events of two slots, also if it receives no
+//! traffic: route emitters that subscribe to groups know nothing of `routable`, and keep the
+//! endpoint of an evacuating row until its removal.
 
 use bbs_proto::fields::actual_lrp_changed_event::{AFTER, BEFORE};
 use bbs_proto::fields::actual_lrp_created_event::ACTUAL_LRP_GROUP as GROUP;
 use bbs_proto::fields::actual_lrp_group::{EVACUATING, INSTANCE};
+use bbs_proto::fields::actual_lrp_instance_changed_event as instance_change;
 use bbs_proto::models::{ActualLrp, ActualLrpCrashedEvent};
 use bbs_sdk::wire::{self, Value};
 use bbs_sdk::{Event, Fault, Operation};
@@ -15,6 +20,7 @@ use prost::Message;
 use crate::groups::{Group, Row};
 
 const CRASHED: &str = "actual_lrp_crashed";
+const INSTANCE_CHANGED: &str = "actual_lrp_instance_changed";
 /// What the names of an instance's events begin with; those of a crash are the same for groups.
 const OF_INSTANCES: &str = "actual_lrp_instance_";
 
@@ -42,12 +48,28 @@ pub(crate) fn of(operation: Operation) -> Result<Vec<Event>, Fault> {
         }
     }
     group_events.sort_by_key(|(rank, _)| *rank);
+    if ends_with_repeated_row(&events)? {
+        let instance = after.only(INSTANCE);
+        group_events.push(changed(&instance, &instance)?);
+    }
     let others = events
         .into_iter()
         .filter(|event| event.name != CRASHED && !event.name.starts_with(OF_INSTANCES));
     Ok(others
         .chain(group_events.into_iter().map(|(_, event)| event))
         .collect())
+}
+
+/// Whether the newer events end with a change without a difference. The host sends it after the
+/// removal of the evacuating row of a container that an update has put back: a route emitter that
+/// synchronises keeps the last event alone of each container.
+fn ends_with_repeated_row(events: &[Event]) -> Result<bool, Fault> {
+    let Some(last) = events.last().filter(|last| last.name == INSTANCE_CHANGED) else {
+        return Ok(false);
+    };
+    let before = wire::get_bytes(&last.payload, instance_change::BEFORE)?;
+    let after = wire::get_bytes(&last.payload, instance_change::AFTER)?;
+    Ok(before == after)
 }
 
 /// The place of an event among those of an operation. Running instances come before others: a

@@ -12,8 +12,8 @@ use diego_revisions::OBJECTS;
 use prost::Message;
 
 use super::*;
-use bbs_sdk::Operation;
 use bbs_sdk::translator::Answer;
+use bbs_sdk::{Operation, RecordChange};
 
 /// Calls a method. Returns what it called of the current API, and its answer to a recorded one.
 fn call(method: &str, request: &[u8], answer: &[u8]) -> (Vec<(String, Vec<u8>)>, Vec<u8>) {
@@ -425,4 +425,47 @@ fn groups_pass_on_the_error_of_the_rows_and_reject_what_is_malformed() {
         (called, &error.message[..]),
         (vec![], &b"Invalid field: process_guid"[..])
     );
+}
+
+#[test]
+fn group_events_of_a_container_that_is_put_back_end_with_a_change_if_it_has_traffic() {
+    let [old, new] = [1, 0].map(|presence| row("g", 0, "RUNNING", presence));
+    let info = |row: &proto::ActualLrp| proto::ActualLrpInfo {
+        state: row.state.clone(),
+        presence: row.presence,
+        ..Default::default()
+    };
+    let change = |before: Option<&proto::ActualLrp>, after: Option<&proto::ActualLrp>| {
+        let encoded = |row: Option<&proto::ActualLrp>| row.map(Message::encode_to_vec);
+        RecordChange {
+            message: "ActualLRP".into(),
+            before: encoded(before),
+            after: encoded(after),
+        }
+    };
+    // The host's last event is a change from this row to the new one.
+    let names = |last_before: &proto::ActualLrp| {
+        let last = proto::ActualLrpInstanceChangedEvent {
+            before: Some(info(last_before)),
+            after: Some(info(&new)),
+            ..Default::default()
+        };
+        let operation = Operation {
+            changes: vec![change(Some(&old), None), change(None, Some(&new))],
+            events: vec![Event {
+                name: "actual_lrp_instance_changed".into(),
+                payload: last.encode_to_vec(),
+                cells: None,
+            }],
+        };
+        let events = DeprecatedRoutes::events("EventStream_r1", operation).unwrap();
+        let names = events.into_iter().map(|event| event.name);
+        names.collect::<Vec<_>>()
+    };
+    let recreated = ["actual_lrp_created", "actual_lrp_removed"];
+    assert_eq!(
+        names(&new),
+        [&recreated[..], &["actual_lrp_changed"]].concat()
+    );
+    assert_eq!(names(&old), recreated);
 }
