@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 pub use access::{ChangeRecorder, TableAccess};
-pub use actual_lrps::ReadableSlot;
+pub use actual_lrps::{ReadableSlot, ReadableSlots};
 pub use lensed::Lenses;
 pub use lrp_definitions::DefinitionAge;
 pub use page::{Key, Listed, Range};

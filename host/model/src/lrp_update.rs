@@ -2,7 +2,7 @@
 //! far it is, and when it is done. Pure: everything follows from the rows, so nothing is lost with
 //! the host.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -61,6 +61,7 @@ impl UpdateTarget {
             now_ns,
             pace: *pace,
             places: usize::MAX,
+            unreadable: &NO_INDICES,
         }
     }
 }
@@ -83,7 +84,13 @@ pub struct UpdatedLrp<'a> {
     pub pace: Pace,
     /// Most replacements that may begin now, because of the updates of other LRPs.
     pub places: usize,
+    /// Indices whose slots cannot be read, and are not among those that decide. They are left as
+    /// they are, and do not count as in flight: most such containers run, and they would keep their
+    /// places until their records are repaired.
+    pub unreadable: &'a BTreeSet<i32>,
 }
+
+static NO_INDICES: BTreeSet<i32> = BTreeSet::new();
 
 /// The limits of updates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -306,7 +313,8 @@ impl UpdatedLrp<'_> {
             };
             due.push((*index, action));
         }
-        let missing = (0..self.instances.min(INSTANCES)).filter(|index| !slots.contains_key(index));
+        let missing = (0..self.instances.min(INSTANCES))
+            .filter(|index| !slots.contains_key(index) && !self.unreadable.contains(index));
         due.extend(missing.map(|index| (index, UpdateAction::Create)));
         due
     }
@@ -438,8 +446,9 @@ impl UpdatedLrp<'_> {
             | ReplacementPhase::Reverting => true,
             ReplacementPhase::Current | ReplacementPhase::Old => false,
         };
-        let desired = slots.range(..self.instances.max(0));
-        let existing = desired.clone().count();
+        let indices = ..self.instances.max(0);
+        let desired = slots.range(indices);
+        let existing = desired.clone().count() + self.unreadable.range(indices).count();
         // A missing instance is about to be created.
         let missing = usize::try_from(self.instances)
             .unwrap_or(0)

@@ -3,7 +3,7 @@
 
 mod slots;
 
-pub use slots::ReadableSlot;
+pub use slots::{ReadableSlot, ReadableSlots};
 
 use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, Presence, State};
 use bbs_model::tags;

@@ -151,6 +151,12 @@ impl Store {
         Ok(self.access().await?.quarantine.is_some())
     }
 
+    /// Whether a record is noted as one that readers could not read.
+    pub fn is_noted_unreadable(&self, kind: EntityKind, key: &[u8]) -> bool {
+        let noted = self.0.unreadable.0.lock();
+        noted.contains(&(kind, key.to_vec()))
+    }
+
     /// The records noted since the last call.
     pub fn take_unreadable(&self) -> BTreeSet<(EntityKind, Key)> {
         std::mem::take(&mut *self.0.unreadable.0.lock())

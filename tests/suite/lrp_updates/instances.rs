@@ -230,7 +230,7 @@ async fn container_of_a_removed_lrp_is_one_of_the_next(kind: Kind) {
 on_each_database!(instance_is_replaced_beside_one_whose_network_is_unreadable);
 async fn instance_is_replaced_beside_one_whose_network_is_unreadable(kind: Kind) {
     let pace = Pace {
-        max_in_flight: MaxInFlight::Instances(2),
+        max_in_flight: MaxInFlight::Instances(1),
         ..Pace::default()
     };
     let server = running_at(kind, pace, 2).await;

@@ -17,6 +17,7 @@ fn lrp(instances: i32) -> UpdatedLrp<'static> {
         now_ns: 0,
         pace: Pace::default(),
         places: usize::MAX,
+        unreadable: &NO_INDICES,
     }
 }
 
@@ -128,6 +129,31 @@ fn pending_and_missing_instances_count_as_in_flight() {
     }
     let due = with(&lrp(2), MaxInFlight::Instances(1)).due(&old(1));
     assert_eq!(due, [(1, UpdateAction::Create)], "one is missing");
+}
+
+#[test]
+fn unreadable_slots_take_no_places_and_keep_the_update_from_its_end() {
+    let unreadable = BTreeSet::from([0, 2, 7]);
+    let lrp = UpdatedLrp {
+        unreadable: &unreadable,
+        ..with(&lrp(5), MaxInFlight::Instances(1))
+    };
+    let mut slots = old(5);
+    slots.retain(|index, _| !unreadable.contains(index));
+    assert_eq!(lrp.demand(&slots), PlaceDemand { taken: 0, next: 1 });
+    assert_eq!(lrp.due(&slots), [(1, UpdateAction::Replace)]);
+    slots.remove(&3);
+    assert_eq!(
+        lrp.due(&slots),
+        [(3, UpdateAction::Create)],
+        "one is missing"
+    );
+    for index in [1, 3, 4] {
+        slots.insert(index, slot(NEW, State::Running));
+    }
+    assert_eq!(lrp.demand(&slots), PlaceDemand::default());
+    assert_eq!(lrp.due(&slots), []);
+    assert!(!lrp.is_done(&slots));
 }
 
 #[test]

@@ -25,15 +25,15 @@ const PAGE_UNITS: u32 = 250;
 pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
     let store = service.store();
     let limit = service.policy().quarantine_limit;
-    let has_quarantine = store.has_quarantine().await?;
+    // The notes stay: updates leave out the slots of records that stay in their table.
+    if limit == 0 || !store.has_quarantine().await? {
+        return Ok(());
+    }
     let met: BTreeSet<_> = store
         .take_unreadable()
         .into_iter()
         .map(|(kind, _)| kind)
         .collect();
-    if met.is_empty() || limit == 0 || !has_quarantine {
-        return Ok(());
-    }
     for kind in met {
         // All of them, so that those of a wrong key are not moved one after another as they are
         // met.

@@ -14,7 +14,7 @@ use bbs_work::causes::with_causes;
 use crate::domain::actual_lrps::{ChangedSlot, announce};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::store::Writer;
+use crate::store::{ReadableSlots, Writer};
 
 /// Instances created in one transaction; more would keep other writers out for too long.
 pub(super) const BATCH_SIZE: i32 = 500;
@@ -173,7 +173,7 @@ pub(super) async fn delete_from(
     process_guid: &[u8],
     from: i32,
 ) -> Result<Vec<ReducedSlot>, DomainError> {
-    let (slots, all) = writer.slots_from(process_guid, from).await?;
+    let ReadableSlots { slots, unreadable } = writer.slots_from(process_guid, from).await?;
     let now_ns = writer.now_ns();
     let mut reduced = Vec::new();
     let mut has_waiting = false;
@@ -188,7 +188,7 @@ pub(super) async fn delete_from(
         reduced.push(ReducedSlot { before, after });
     }
     // The caller holds the key lock, so no further instance starts to wait in between.
-    if !all || has_waiting {
+    if !unreadable.is_empty() || has_waiting {
         writer.delete_waiting(process_guid, from).await?;
     }
     Ok(reduced)

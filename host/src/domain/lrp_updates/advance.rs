@@ -13,12 +13,12 @@ use bbs_model::{ModificationTag, TraceId};
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
+use super::UpdateRecords;
 use super::archive::prune_definitions;
-use super::{UpdateRecords, plain_slots};
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
-use crate::store::{StoreError, Writer};
+use crate::store::{EntityKind, ReadableSlots, StoreError, Writer};
 
 /// Requests to cells at the same time.
 const REQUESTS: usize = 32;
@@ -133,11 +133,10 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
     let Some(update) = read else {
         return Ok(true);
     };
-    let lrp = update.target.at(
-        reader.now_ns(),
-        &service.policy().update_pace,
-        update.record.as_ref(),
-    );
+    let now_ns = reader.now_ns();
+    drop(reader);
+    let pace = &service.policy().update_pace;
+    let lrp = update.target.at(now_ns, pace, update.record.as_ref());
     let slot = update
         .slots
         .get(&row.index)
@@ -148,7 +147,11 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
             let mut due = lrp.stop_in(row.index, slot);
             // How many containers are stopped before their successors start depends on all slots.
             if due.is_none() && lrp.strategy == Replacement::Recreate {
-                let all = lrp.due(&plain_slots(&mut reader, process_guid, None).await?);
+                let mut writer = service.store().writer().await?;
+                let ReadableSlots { slots, unreadable } =
+                    slots_to_decide(service, &mut writer, process_guid).await?;
+                let unreadable = &unreadable;
+                let all = UpdatedLrp { unreadable, ..lrp }.due(&slots);
                 let of_index = all.into_iter().find(|(index, _)| *index == row.index);
                 due = of_index.map(|(_, action)| action);
             }
@@ -157,7 +160,7 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
         }
     };
     if is_due {
-        service.update_hints().note_asked(instance, reader.now_ns());
+        service.update_hints().note_asked(instance, now_ns);
     }
     Ok(is_due)
 }
@@ -223,10 +226,12 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
             ..UpdateStep::default()
         });
     };
-    let (slots, are_complete) = writer.plain_slots(process_guid).await?;
+    let ReadableSlots { slots, unreadable } =
+        slots_to_decide(service, &mut writer, process_guid).await?;
     let update = writer.lrp_update(process_guid).await?;
     let pace = &service.policy().update_pace;
     let mut lrp = target.at(writer.now_ns(), pace, update.as_ref());
+    lrp.unreadable = &unreadable;
     lrp.places = service.update_hints().take_places(
         process_guid,
         lrp.demand(&slots),
@@ -258,7 +263,7 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
         )
         .await?;
     }
-    if step.is_done && are_complete && !target.previous_definition_id.is_empty() {
+    if step.is_done && unreadable.is_empty() && !target.previous_definition_id.is_empty() {
         step.ended = Some(end(service, &mut writer, process_guid, &target).await?);
     }
     let update = update.filter(|_| step.ended.is_none());
@@ -273,6 +278,21 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
         writer.commit().await?;
     }
     Ok(step)
+}
+
+/// The slots that decide what is due, without those whose network, routes or tags cannot be read,
+/// once a reader has met one of these.
+async fn slots_to_decide(
+    service: &Service,
+    writer: &mut Writer,
+    process_guid: &[u8],
+) -> Result<ReadableSlots, DomainError> {
+    let store = service.store();
+    if store.is_noted_unreadable(EntityKind::ActualLrp, process_guid) {
+        Ok(writer.slots(process_guid).await?)
+    } else {
+        Ok(writer.plain_slots(process_guid).await?)
+    }
 }
 
 /// How long a container that is to be stopped still receives traffic beside its successor: route
@@ -316,7 +336,7 @@ async fn apply(
     let before = match known {
         None => Slot::default(),
         Some(_) => match writer.slot(process_guid, index).await {
-            // The other instances go on if there is more than its place. Convergence puts the row in
+            // It is noted now: the next step leaves the slot out, and convergence puts the row in
             // quarantine.
             Err(StoreError::Unreadable { .. }) => return Ok(()),
             slot => slot?,

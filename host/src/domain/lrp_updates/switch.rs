@@ -16,7 +16,7 @@ use super::archive::prune_definitions;
 use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Policy, Service};
-use crate::store::{StoreError, Writer};
+use crate::store::{ReadableSlots, StoreError, Writer};
 
 /// The instances that a switch changed.
 #[derive(Debug, Default)]
@@ -263,7 +263,7 @@ async fn adapt(
     let previous = &info.previous_definition_id;
     let current = &info.definition_id;
     let mut switched = Switched::default();
-    let (slots, _) = writer.slots(&info.process_guid).await?;
+    let ReadableSlots { slots, .. } = writer.slots(&info.process_guid).await?;
     for (index, before) in slots {
         let mut after = (*before).clone();
         switched

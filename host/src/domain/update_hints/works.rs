@@ -9,8 +9,8 @@ use bbs_model::Text;
 use bbs_model::actual_lrp::InstanceKey;
 use bbs_model::lrp_update::PlaceDemand;
 
-/// Failed steps after which the instances of an LRP count as not in flight: its record may be
-/// damaged, or locked for long, and all others wait for their places until it is counted.
+/// Failed steps in a row after which the instances of an LRP count as not in flight: its record may
+/// be damaged, or locked for long, and others wait for their places.
 const COUNTED_AFTER_FAILURES: u8 = 3;
 
 #[derive(Debug, Default)]
@@ -35,7 +35,7 @@ pub(super) struct UpdateWork {
     places: usize,
     /// Whether its instances in flight are not counted yet.
     is_uncounted: bool,
-    /// Failed steps so far.
+    /// Failed steps in a row.
     failures: u8,
     /// Its ticket, if it waits for places.
     ticket: Option<u64>,
@@ -141,13 +141,12 @@ impl UpdateWorks {
         work.state = WorkState::Idle;
         match end {
             StepEnd::Done => self.remove(process_guid),
-            StepEnd::Waits => {}
+            StepEnd::Waits => work.failures = 0,
             StepEnd::Failed => {
                 work.failures = work.failures.saturating_add(1);
-                let is_counted = work.is_uncounted && work.failures >= COUNTED_AFTER_FAILURES;
-                if is_counted {
-                    work.is_uncounted = false;
-                    self.uncounted -= 1;
+                if work.failures >= COUNTED_AFTER_FAILURES {
+                    self.uncounted -= usize::from(std::mem::take(&mut work.is_uncounted));
+                    self.places -= std::mem::take(&mut work.places);
                 }
                 // Those behind it must not wait for its next step.
                 self.leave_queue(process_guid);
@@ -376,6 +375,26 @@ mod tests {
             assert!(works.wake(b"damaged"));
         }
         assert_eq!(take(&mut works, b"new", 0, 1), 1);
+    }
+
+    #[test]
+    fn update_whose_steps_fail_leaves_its_places_to_the_others() {
+        let mut works = begun(&[b"new", b"damaged"]);
+        assert_eq!(take(&mut works, b"damaged", 0, 5), 5);
+        for end in [
+            StepEnd::Failed,
+            StepEnd::Failed,
+            StepEnd::Waits,
+            StepEnd::Failed,
+            StepEnd::Failed,
+            StepEnd::Failed,
+        ] {
+            assert_eq!(take(&mut works, b"new", 0, 1), 0, "{end:?}");
+            assert!(!works.end_step(b"damaged", end));
+            assert!(works.wake(b"damaged"));
+        }
+        assert_eq!(take(&mut works, b"new", 0, 1), 1);
+        assert_eq!(take(&mut works, b"damaged", 5, 1), 0, "it goes on");
     }
 
     #[test]

@@ -47,6 +47,15 @@ pub struct ReadableSlot {
     pub damage: Option<StoreError>,
 }
 
+/// The slots of a process guid.
+#[derive(Debug)]
+pub struct ReadableSlots {
+    /// By index, without those that have an unreadable row.
+    pub slots: BTreeMap<i32, Box<Slot>>,
+    /// The indices of those.
+    pub unreadable: BTreeSet<i32>,
+}
+
 /// A row whose index can be read.
 struct IndexedRow {
     index: i32,
@@ -99,18 +108,20 @@ impl Writer {
     pub async fn slot(&mut self, process_guid: &[u8], index: i32) -> Result<Slot, StoreError> {
         let filter = Filter::everything().is("instance_index", index);
         let rows = self.rows(&WHOLE, process_guid, filter).await?;
-        Ok(Slot::of(rows.into_iter().collect::<Result<Vec<_>, _>>()?))
+        let rows: Result<Vec<_>, _> = rows.into_iter().collect();
+        // A lens does not note it.
+        if let Err(StoreError::Unreadable { .. }) = &rows {
+            let store = &self.session.store;
+            store.note_unreadable(TABLE.name, process_guid);
+        }
+        Ok(Slot::of(rows?))
     }
 
-    /// Reads the slots of a process guid in order to change them, without those that have an
-    /// unreadable row. The flag is true if all slots are included.
+    /// Reads the slots of a process guid in order to change them.
     ///
     /// # Errors
     /// As of [`Writer`], except for unreadable rows.
-    pub async fn slots(
-        &mut self,
-        process_guid: &[u8],
-    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+    pub async fn slots(&mut self, process_guid: &[u8]) -> Result<ReadableSlots, StoreError> {
         self.readable_slots(&WHOLE_ROWS, process_guid, Filter::everything())
             .await
     }
@@ -123,7 +134,7 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
         from_index: i32,
-    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+    ) -> Result<ReadableSlots, StoreError> {
         let filter = Filter::everything().at_least("instance_index", from_index);
         self.readable_slots(&WHOLE_ROWS, process_guid, filter).await
     }
@@ -132,10 +143,7 @@ impl Writer {
     ///
     /// # Errors
     /// As of [`Writer`], except for unreadable rows.
-    pub async fn plain_slots(
-        &mut self,
-        process_guid: &[u8],
-    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+    pub async fn plain_slots(&mut self, process_guid: &[u8]) -> Result<ReadableSlots, StoreError> {
         self.readable_slots(&PLAIN_ROWS, process_guid, Filter::everything())
             .await
     }
@@ -145,14 +153,14 @@ impl Writer {
         projection: &Projection<IndexedRow>,
         process_guid: &[u8],
         filter: Filter,
-    ) -> Result<(BTreeMap<i32, Box<Slot>>, bool), StoreError> {
+    ) -> Result<ReadableSlots, StoreError> {
         let rows = self.rows(projection, process_guid, filter).await?;
-        let mut damaged = BTreeSet::new();
+        let mut unreadable = BTreeSet::new();
         let store = self.session.store.clone();
         let rows = rows.into_iter().map(|row| {
             let IndexedRow { index, row } = row?;
             row.map_err(|source| {
-                damaged.insert(index);
+                unreadable.insert(index);
                 store.note_unreadable(TABLE.name, process_guid);
                 StoreError::Unreadable {
                     table: TABLE.name,
@@ -162,8 +170,8 @@ impl Writer {
             })
         });
         let mut slots = Slot::by_index(store.readable(rows)?);
-        slots.retain(|index, _| !damaged.contains(index));
-        Ok((slots, damaged.is_empty()))
+        slots.retain(|index, _| !unreadable.contains(index));
+        Ok(ReadableSlots { slots, unreadable })
     }
 
     /// The unreadable rows of a process guid, whose index and presence can be read.
