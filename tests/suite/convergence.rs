@@ -13,6 +13,7 @@ use crate::api::actual_lrps as lrps;
 use crate::api::{desire, lrp, routes};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::neighbours::{Neighbours, StubReply};
+use crate::harness::on_each::on_each_mysql;
 use crate::harness::pause;
 use crate::harness::server::{NOW_NS, Server};
 
@@ -318,6 +319,22 @@ async fn orphans_are_removed_only_in_fresh_domains(kind: Kind) {
         .await;
     test.converge(1).await;
     assert_eq!(test.rows().await, ["p/1 RUNNING 0 cell-a"]);
+}
+
+on_each_mysql!(orphan_is_removed_if_the_database_takes_its_domain_for_a_fresh_one);
+/// As by Diego's BBS, which joins the tables.
+async fn orphan_is_removed_if_the_database_takes_its_domain_for_a_fresh_one(kind: Kind) {
+    let test = ConvergenceTest::with_two_running(kind).await;
+    test.server.sql("DELETE FROM desired_lrps").await;
+    for (index, domain) in [(0, "Domain"), (1, "domain-2")] {
+        let waits = format!(
+            "UPDATE actual_lrps SET state = 'UNCLAIMED', cell_id = '', domain = '{domain}' \
+             WHERE instance_index = {index}"
+        );
+        test.server.sql(&waits).await;
+    }
+    test.converge(1).await;
+    assert_eq!(test.rows().await, ["p/1 UNCLAIMED 0 "]);
 }
 
 on_each_database!(convergence_removes_orphans_of_a_cell_that_is_gone_and_no_desired_lrp);

@@ -5,6 +5,7 @@ use bbs_model::Text;
 use super::column_values::{Conflict, number};
 use super::filter::Filter;
 use super::page::Range;
+use super::record::Projection;
 use super::{EntityTable, Reader, StoreError, Writer};
 
 const TABLE: EntityTable = EntityTable {
@@ -15,6 +16,10 @@ const TABLE: EntityTable = EntityTable {
     selective: &[],
 };
 
+const NAMES: Projection<Text> = TABLE
+    .read(|record| record.text("domain"))
+    .columns(&["domain", "expire_time"]);
+
 impl Reader {
     /// The domains that expire after a time.
     ///
@@ -22,10 +27,21 @@ impl Reader {
     /// The database fails. Unreadable records are left out.
     pub async fn domains(&mut self, fresh_after_ns: i64) -> Result<Vec<Text>, StoreError> {
         let fresh = Filter::everything().above("expire_time", fresh_after_ns);
-        let names = TABLE
-            .read(|record| record.text("domain"))
-            .columns(&["domain", "expire_time"]);
-        Ok(self.list(&names, &fresh, &Range::default()).await?.records)
+        Ok(self.list(&NAMES, &fresh, &Range::default()).await?.records)
+    }
+
+    /// Whether a name is that of a domain that expires after a time, to the database: a collation
+    /// of MySQL may ignore case.
+    ///
+    /// # Errors
+    /// The database fails.
+    pub async fn has_domain(
+        &mut self,
+        name: &[u8],
+        fresh_after_ns: i64,
+    ) -> Result<bool, StoreError> {
+        let fresh = Filter::everything().above("expire_time", fresh_after_ns);
+        Ok(!self.rows(&NAMES, name, fresh).await?.is_empty())
     }
 }
 

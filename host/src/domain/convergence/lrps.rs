@@ -35,37 +35,31 @@ pub(super) struct Present {
 }
 
 pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCounts, DomainError> {
-    let now_ns = service.store().now_ns();
-    let known: BTreeSet<Text> = domains::forget_expired(service)
+    let mut known: BTreeSet<Text> = domains::forget_expired(service)
         .await?
         .into_iter()
         .collect();
     let fresh = domains::list(&mut service.store().look().await?).await?;
     let mut counter = LrpCounter::begin(&fresh);
     let fresh = fresh.into_iter().collect();
-    let input = ConvergenceInput {
-        now_ns,
-        cells: &present.set,
-        fresh: &fresh,
-        known: &known,
-    };
     let mut work = LrpConvergence {
         service,
-        input,
         present,
+        fresh: &fresh,
         starts: BTreeMap::new(),
         calls: CellCalls::default(),
         failed: 0,
     };
     lrp_updates::find_all(service).await?;
     let held = desired_lrps::held(service).await?;
-    let read = work.act_on_pages(&held, &mut counter).await;
+    let read = work.act_on_pages(&held, &mut known, &mut counter).await;
     let starts = std::mem::take(&mut work.starts);
     let started = starts.values().map(|indices| indices.len() as u64).sum();
     // Also after an error, as in Diego: the actions on earlier pages are committed, and later runs
     // find these instances due only once they are stale.
     let requested = request_auctions(service, starts).await;
-    work.call_cells(&mut counter).await;
+    let input = work.input(&known);
+    work.call_cells(&input, &mut counter).await;
     if work.failed > 0 {
         tracing::warn!(
             failed = work.failed,
@@ -121,28 +115,72 @@ async fn page(
     Ok((units, page.next()))
 }
 
+/// Adds the domains of orphaned instances that are known ones to the database: with a collation of
+/// MySQL that ignores case, Diego's BBS removes these instances, too. It compares the domains of
+/// surplus instances itself.
+async fn add_spellings(
+    service: &Service,
+    units: &BTreeMap<Text, ProcessRecords>,
+    known: &mut BTreeSet<Text>,
+) -> Result<(), DomainError> {
+    let orphans = units.values().filter(|unit| unit.wanted.is_none());
+    let slots = orphans.flat_map(|unit| unit.slots.values());
+    let domains: BTreeSet<_> = slots
+        .flat_map(|slot| slot.rows())
+        .map(|row| &row.domain)
+        .collect();
+    for domain in domains {
+        if known.contains(domain) {
+            continue;
+        }
+        let now_ns = service.store().now_ns();
+        let mut reader = service.store().look().await?;
+        if reader.has_domain(domain, now_ns).await? {
+            known.insert(domain.clone());
+        }
+    }
+    Ok(())
+}
+
 struct LrpConvergence<'a> {
     service: &'a Service,
-    input: ConvergenceInput<'a>,
     present: &'a Present,
+    fresh: &'a BTreeSet<Text>,
     /// Instances to auction: the indices of each process guid.
     starts: BTreeMap<Text, Vec<i32>>,
     calls: CellCalls,
     failed: u64,
 }
 
-impl LrpConvergence<'_> {
+impl<'a> LrpConvergence<'a> {
+    /// The input of decisions as of now.
+    fn input<'b>(&self, known: &'b BTreeSet<Text>) -> ConvergenceInput<'b>
+    where
+        'a: 'b,
+    {
+        ConvergenceInput {
+            now_ns: self.service.store().now_ns(),
+            cells: &self.present.set,
+            fresh: self.fresh,
+            known,
+        }
+    }
+
     /// Acts on one page after the other. What was collected before an error stays.
     async fn act_on_pages(
         &mut self,
         held: &BTreeSet<Text>,
+        known: &mut BTreeSet<Text>,
         counter: &mut LrpCounter,
     ) -> Result<(), DomainError> {
         let mut after = None;
         loop {
             let (mut units, next) = page(self.service, after).await?;
             units.retain(|guid, records| records.wanted.is_some() || !held.contains(guid));
-            self.act(&mut units, counter).await;
+            add_spellings(self.service, &units, known).await?;
+            // After the page was read, so that no record of it is of the future.
+            let input = self.input(known);
+            self.act(&input, &mut units, counter).await;
             units.values().for_each(|unit| counter.count_left(unit));
             if next.is_none() {
                 return Ok(());
@@ -152,20 +190,23 @@ impl LrpConvergence<'_> {
     }
 
     /// Acts on the slots of a page, and keeps `units` up to date with them.
-    async fn act(&mut self, units: &mut BTreeMap<Text, ProcessRecords>, counter: &mut LrpCounter) {
+    async fn act(
+        &mut self,
+        input: &ConvergenceInput<'_>,
+        units: &mut BTreeMap<Text, ProcessRecords>,
+        counter: &mut LrpCounter,
+    ) {
         let workers = self.service.policy().convergence_workers.max(1);
-        // After the page was read, so that no record of it is of the future.
-        self.input.now_ns = self.service.store().now_ns();
         let mut due = Vec::new();
         for (guid, unit) in &*units {
-            counter.count_found(unit, &self.input);
-            for push in unit.pushes(&self.input) {
+            counter.count_found(unit, input);
+            for push in unit.pushes(input) {
                 self.calls.update(push);
             }
             if unit.has_old_containers() {
                 self.service.update_hints().find(self.service, guid);
             }
-            for (index, actions) in unit.decide(&self.input) {
+            for (index, actions) in unit.decide(input) {
                 counter.count_actions(&actions);
                 let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
                 let domain =
@@ -179,7 +220,6 @@ impl LrpConvergence<'_> {
             }
         }
         let service = self.service;
-        let input = &self.input;
         let done: Vec<_> = stream::iter(&due)
             .map(|key| async move { (key, act(service, input, key).await) })
             .buffer_unordered(workers)
@@ -204,11 +244,10 @@ impl LrpConvergence<'_> {
     }
 
     /// Makes the collected calls to cells.
-    async fn call_cells(&mut self, counter: &mut LrpCounter) {
+    async fn call_cells(&mut self, input: &ConvergenceInput<'_>, counter: &mut LrpCounter) {
         let workers = self.service.policy().convergence_workers.max(1);
         let calls = std::mem::take(&mut self.calls).into_calls();
         let service = self.service;
-        let input = &self.input;
         let cells = &self.present.cells;
         let silent = &SilentComponents::default();
         let made: Vec<_> = stream::iter(calls)
