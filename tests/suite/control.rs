@@ -356,11 +356,16 @@ async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
     );
     assert_eq!(absent.data_version(), NEWEST);
     assert!(serving.terminate().success());
+    let migrated = format!("Migrated from {NEWEST} to {VERSION}.");
     let drained = absent.succeed(&["drain"]);
-    assert!(
-        drained.contains(&format!("Migrated from {NEWEST} to {VERSION}.")),
-        "{drained}"
-    );
+    assert!(drained.contains(&migrated), "{drained}");
+    assert_eq!(absent.data_version(), VERSION);
+    // The option takes the place of the key.
+    absent.succeed(&["migrate", "up"]);
+    let absent = absent.set("rollback_on_drain_to_version", NEWEST);
+    let version = VERSION.to_string();
+    let drained = absent.succeed(&["drain", "--rollback-on-drain-to-version", &version]);
+    assert!(drained.contains(&migrated), "{drained}");
     assert_eq!(absent.data_version(), VERSION);
 }
 

@@ -2,6 +2,7 @@
 //! the choice of what takes the database back: that host, or this command.
 
 use anyhow::Context;
+use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::progress::{ENDED, FAILED};
 use clap::Args;
 
@@ -25,6 +26,10 @@ use crate::config::ExaminedConfig;
 pub struct DrainCommand {
     #[command(flatten)]
     host: Steered,
+    /// The version that the host was started with (`bbs serve --rollback-on-drain-to-version`), in
+    /// the place of the key.
+    #[arg(long, value_name = "VERSION")]
+    rollback_on_drain_to_version: Option<DataVersion>,
 }
 
 impl DrainCommand {
@@ -36,7 +41,11 @@ impl DrainCommand {
     pub async fn run(self) -> anyhow::Result<()> {
         let Steered { config, json } = self.host;
         // The file may have a fault since the host has read it.
-        let examined = ExaminedConfig::read(&config)?;
+        let mut examined = ExaminedConfig::read(&config)?;
+        let migration = &mut examined.config.migration;
+        migration.rollback_on_drain_to = self
+            .rollback_on_drain_to_version
+            .or(migration.rollback_on_drain_to);
         let sent = AdminClient::send(&examined.config.admin_socket, Command::Drain).await;
         let mut host = match sent {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {

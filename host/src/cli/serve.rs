@@ -34,7 +34,8 @@ pub struct ServeCommand {
     config: PathBuf,
     /// Before this host ends (`bbs drain`; outside a BOSH job SIGTERM and SIGINT, too), take the
     /// database back to this version, for an older host that takes over.
-    /// The same as the key `rollback_on_drain_to_version`.
+    /// The same as the key `rollback_on_drain_to_version`. Give it to `bbs drain`, too, which takes
+    /// the database back where this host has not.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
     /// Keep the database at this version: records are converted in memory to the version that this
