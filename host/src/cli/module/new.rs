@@ -18,9 +18,19 @@ use versions::{Ends, two_versions};
 
 const CARGO_TOML: &str = include_str!("new/Cargo.toml.template");
 const MIGRATION: &str = include_str!("new/migration.rs.template");
-const TRANSLATOR: &str = include_str!("new/translator.rs.template");
+const EXAMPLE_TRANSLATOR: &str = include_str!("../../../../sdk/examples/api-0-8/src/lib.rs");
 const MIGRATION_README: &str = include_str!("new/migration.md.template");
 const TRANSLATOR_README: &str = include_str!("new/translator.md.template");
+
+/// Texts of the example's crate, each with the placeholder in its place.
+const EXAMPLE_TEXTS: [(&str, &str); 6] = [
+    ("api-0-8", "{{name}}"),
+    ("0.8", "{{serves}}"),
+    ("0.9", "{{onto}}"),
+    ("0, 8", "{{serves_new}}"),
+    ("0, 9", "{{onto_new}}"),
+    ("0_8", "{{serves_suffix}}"),
+];
 
 /// Names that a migration cannot have: its type or column would have the name of another one in the
 /// template or in the code of its export macro, or of a keyword, so that the crate would not
@@ -304,15 +314,21 @@ fn refuse_existing(folder: &Path) -> anyhow::Result<()> {
 /// The files of the crate, each with its path in the crate's folder.
 fn crate_files(kind: CrateKind, placeholders: &Placeholders) -> [(String, String); 3] {
     let (source, readme) = match kind {
-        CrateKind::Migration => (MIGRATION, MIGRATION_README),
-        CrateKind::Translator => (TRANSLATOR, TRANSLATOR_README),
+        CrateKind::Migration => (MIGRATION.to_owned(), MIGRATION_README),
+        CrateKind::Translator => (translator_template(), TRANSLATOR_README),
     };
     [
         ("Cargo.toml", CARGO_TOML),
-        ("src/lib.rs", source),
+        ("src/lib.rs", &*source),
         ("README.md", readme),
     ]
     .map(|(path, template)| (path.to_owned(), fill(template, placeholders)))
+}
+
+/// The SDK's example with placeholders. The versions of a new crate are filled in afterwards: one of
+/// them may be the other one of the example.
+fn translator_template() -> String {
+    fill(EXAMPLE_TRANSLATOR, &EXAMPLE_TEXTS)
 }
 
 /// Writes files, each with its path in the folder.
@@ -330,11 +346,11 @@ fn write<N: AsRef<Path>, T: AsRef<[u8]>>(
     Ok(())
 }
 
-fn fill(template: &str, placeholders: &Placeholders) -> String {
+fn fill(template: &str, placeholders: &[(&str, impl AsRef<str>)]) -> String {
     placeholders
         .iter()
         .fold(template.to_owned(), |text, (placeholder, value)| {
-            text.replace(placeholder, value)
+            text.replace(placeholder, value.as_ref())
         })
 }
 

@@ -189,7 +189,7 @@ fn all_placeholders_are_filled() {
     }
     for (template, placeholders) in [
         (MIGRATION, &migration),
-        (TRANSLATOR, &translator),
+        (&*translator_template(), &translator),
         (CARGO_TOML, &migration),
         (CARGO_TOML, &translator),
         (MIGRATION_README, &migration),
@@ -275,15 +275,23 @@ fn versions_of_a_translator_are_in_its_name_or_in_flags() {
 }
 
 #[test]
-fn translators_template_is_the_example_of_the_sdk() {
-    let filled = fill(
-        TRANSLATOR,
-        &command("0.8-to-0.9", CrateKind::Translator)
-            .translator(ENDS)
-            .unwrap(),
-    );
-    assert_eq!(
-        filled,
-        include_str!("../../../../../sdk/examples/api-0-8/src/lib.rs")
-    );
+fn translator_is_the_example_of_the_sdk_with_its_own_name_and_versions() {
+    let source = |name| {
+        let placeholders = command(name, CrateKind::Translator).translator(ENDS);
+        fill(&translator_template(), &placeholders.unwrap())
+    };
+    assert_eq!(source("0.8-to-0.9"), EXAMPLE_TRANSLATOR);
+    let next = source("0.9-to-1.0");
+    for line in [
+        "//! Serves clients of API 0.9 in terms of API 1.0. Replace what it converts",
+        "(ApiVersion::new(0, 9), ApiVersion::new(1, 0), \"api-0-9\")",
+        ".summary(\"Serves API 0.9: ",
+        ".paged_method(\"ListInstances_0_9\"",
+        "Older::events(\"InstanceEvents_0_9\"",
+    ] {
+        assert!(next.contains(line), "{line}: {next}");
+    }
+    for (text, _) in EXAMPLE_TEXTS.iter().filter(|(text, _)| text.contains('8')) {
+        assert!(!next.contains(text), "{text}: {next}");
+    }
 }
