@@ -4,6 +4,7 @@
 mod builder;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -206,11 +207,15 @@ fn encoding(table: &Table, column: &str) -> Encoding {
 }
 
 /// A value that owns its text.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum OwnedValue {
+    /// NULL.
     Null,
+    /// A boolean.
     Boolean(bool),
+    /// An integer of either width.
     Integer(i64),
+    /// Text, as bytes.
     Text(Vec<u8>),
 }
 
@@ -232,6 +237,52 @@ impl From<Value<'_>> for OwnedValue {
             Value::Boolean(value) => Self::Boolean(value),
             Value::Integer(value) => Self::Integer(value),
             Value::Text(text) => Self::Text(text.to_vec()),
+        }
+    }
+}
+
+impl From<bool> for OwnedValue {
+    fn from(value: bool) -> Self {
+        Self::Boolean(value)
+    }
+}
+
+impl From<i64> for OwnedValue {
+    fn from(value: i64) -> Self {
+        Self::Integer(value)
+    }
+}
+
+impl From<&str> for OwnedValue {
+    fn from(value: &str) -> Self {
+        Self::Text(value.as_bytes().to_vec())
+    }
+}
+
+impl From<Vec<u8>> for OwnedValue {
+    fn from(value: Vec<u8>) -> Self {
+        Self::Text(value)
+    }
+}
+
+/// Longest part of a value that is printed, in bytes.
+const SHOWN_BYTES: usize = 200;
+
+impl fmt::Debug for OwnedValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Null => f.write_str("NULL"),
+            Self::Boolean(value) => value.fmt(f),
+            Self::Integer(value) => value.fmt(f),
+            Self::Text(value) if value.len() > SHOWN_BYTES => {
+                write!(
+                    f,
+                    "\"{}…\" ({} bytes)",
+                    value[..SHOWN_BYTES].escape_ascii(),
+                    value.len()
+                )
+            }
+            Self::Text(value) => write!(f, "\"{}\"", value.escape_ascii()),
         }
     }
 }
