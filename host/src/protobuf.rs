@@ -6,7 +6,7 @@
 //! contains. The bound of a message of unknown type takes content for a message or for a text,
 //! whichever has more elements.
 
-use bbs_proto::prost::encoding::{self, DecodeContext, WireType};
+use bbs_proto::prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field};
 use bbs_proto::prost::{DecodeError, Name};
 use bbs_proto::shapes::{FieldShape, MessageShape, shape_of};
 
@@ -72,19 +72,17 @@ fn count(
 ) -> Option<()> {
     let text = if depth == DEPTH { LIGHT_TEXTS } else { 1 };
     while rest.len() > end && !sum.are_too_many() {
-        let key = varint(rest)?;
-        let field = u32::try_from(key >> 3)
-            .ok()
-            .and_then(|number| shape.field(number));
-        match field.filter(|_| key & 7 == LENGTH) {
-            None => drop(skip_field(rest, key, depth)?),
+        let (number, wire_type) = decode_key(rest).ok()?;
+        let field = shape.field(number);
+        match field.filter(|_| wire_type == WireType::LengthDelimited) {
+            None => skip_field(wire_type, number, rest, DecodeContext::default()).ok()?,
             Some(FieldShape::Text) => {
                 sum.add(text);
-                skip_field(rest, key, depth)?;
+                skip_field(wire_type, number, rest, DecodeContext::default()).ok()?;
             }
             Some(FieldShape::Message(inner)) => {
                 sum.add(LIGHT_TEXTS);
-                let length = usize::try_from(varint(rest)?).ok()?;
+                let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
                 let end = rest.len().checked_sub(length)?;
                 count(rest, end, inner, depth.checked_sub(1)?, sum)?;
                 if rest.len() != end {
@@ -112,8 +110,8 @@ pub fn split_field(
     let mut rest = &message[..];
     while !rest.is_empty() {
         let at = message.len() - rest.len();
-        let (found, wire_type): (u32, WireType) = encoding::decode_key(&mut rest)?;
-        encoding::skip_field(wire_type, found, &mut rest, DecodeContext::default())?;
+        let (found, wire_type) = decode_key(&mut rest)?;
+        skip_field(wire_type, found, &mut rest, DecodeContext::default())?;
         if found == number {
             others.extend_from_slice(&message[copied..at]);
             copied = message.len() - rest.len();
@@ -126,9 +124,6 @@ pub fn split_field(
     others.extend_from_slice(&message[copied..]);
     Ok((others, Some(fields)))
 }
-
-/// The wire type of content with a length.
-const LENGTH: u64 = 2;
 
 /// The most elements that decoding an encoded message of any type makes; `None` if they are more
 /// than [`MOST_ELEMENTS`]. Without a type, content may be a submessage or a text: it is counted as
@@ -153,7 +148,7 @@ fn scan(mut rest: &[u8], depth: u32) -> Scan {
     let mut sum = 0;
     let mut most = 0;
     while !rest.is_empty() && most.max(sum) <= MOST_ELEMENTS {
-        match next(&mut rest, depth) {
+        match next(&mut rest) {
             None => {
                 return Scan {
                     whole: None,
@@ -176,60 +171,18 @@ fn scan(mut rest: &[u8], depth: u32) -> Scan {
 }
 
 /// Skips one field; returns its content if it has a length. `None` at an error.
-fn next<'a>(rest: &mut &'a [u8], depth: u32) -> Option<Option<&'a [u8]>> {
-    let key = varint(rest)?;
-    skip_field(rest, key, depth)
-}
-
-/// Skips the rest of a field behind its key; returns its content if it has a length. `None` at an
-/// error.
-fn skip_field<'a>(rest: &mut &'a [u8], key: u64, depth: u32) -> Option<Option<&'a [u8]>> {
-    match key & 7 {
-        0 => varint(rest).map(|_| None),
-        1 => skip(rest, 8),
-        LENGTH => {
-            let length = usize::try_from(varint(rest)?).ok()?;
-            // Decoding would go on behind the end of the outer message, where the outer scan goes
-            // on as well.
-            let (content, after) = rest.split_at(length.min(rest.len()));
-            *rest = after;
-            Some(Some(content))
-        }
-        // Diego's messages have no groups, and an unknown one is skipped whole.
-        3 => skip_group(rest, key, depth.checked_sub(1)?),
-        5 => skip(rest, 4),
-        _ => None,
+fn next<'a>(rest: &mut &'a [u8]) -> Option<Option<&'a [u8]>> {
+    let (number, wire_type) = decode_key(rest).ok()?;
+    if wire_type != WireType::LengthDelimited {
+        skip_field(wire_type, number, rest, DecodeContext::default()).ok()?;
+        return Some(None);
     }
-}
-
-fn skip<'a>(rest: &mut &'a [u8], length: usize) -> Option<Option<&'a [u8]>> {
-    *rest = rest.get(length..)?;
-    Some(None)
-}
-
-/// Skips the fields of a group and the key of its end, which follows that of its start.
-fn skip_group<'a>(rest: &mut &'a [u8], start: u64, depth: u32) -> Option<Option<&'a [u8]>> {
-    loop {
-        let mut after = *rest;
-        if varint(&mut after)? == start + 1 {
-            *rest = after;
-            return Some(None);
-        }
-        next(rest, depth)?;
-    }
-}
-
-fn varint(rest: &mut &[u8]) -> Option<u64> {
-    let mut value = 0;
-    for at in 0..10 {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        value |= u64::from(byte & 0x7f) << (7 * at);
-        if byte & 0x80 == 0 {
-            return Some(value);
-        }
-    }
-    None
+    let length = usize::try_from(decode_varint(rest).ok()?).ok()?;
+    // Decoding would go on behind the end of the outer message, where the outer scan goes on as
+    // well.
+    let (content, after) = rest.split_at(length.min(rest.len()));
+    *rest = after;
+    Some(Some(content))
 }
 
 #[cfg(test)]
