@@ -47,7 +47,7 @@ use harness::host::{Host, Installation};
 use harness::modules;
 use hdrhistogram::Histogram;
 use stub_diego::{StubDiego, next_run};
-use subject::{BenchServer, kinds};
+use subject::{BenchServer, kinds, setting};
 
 const CELLS: u64 = 100;
 /// Number of timed lists of all records, and of timed lists by cell.
@@ -59,16 +59,12 @@ const RUNS_AT_REST: usize = 3;
 #[tokio::main]
 async fn main() {
     bbs::choose_cryptography();
-    let chosen =
-        |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    let numbers = chosen("BBS_BENCH_ROWS", "20000,200000");
+    let numbers = setting("BBS_BENCH_ROWS", "20000,200000".to_owned());
     let sizes: Vec<u64> = numbers
         .split(',')
         .map(|size| size.parse().expect("BBS_BENCH_ROWS has numbers"))
         .collect();
-    let clients = chosen("BBS_BENCH_CLIENTS", "32")
-        .parse()
-        .expect("BBS_BENCH_CLIENTS is a number");
+    let clients = setting("BBS_BENCH_CLIENTS", 32);
     for size in &sizes {
         for kind in kinds() {
             let server = BenchServer::new(kind);
@@ -115,7 +111,7 @@ async fn as_part_of_a_diego(kind: Kind, size: u64, clients: usize) {
     let server = BenchServer::new(kind);
     let diego = StubDiego::start().await;
     let installation = diego.around(Installation::on(server.database(), &modules::modules()));
-    let interval = std::env::var("BBS_BENCH_CONVERGE").unwrap_or_else(|_| "1h".to_owned());
+    let interval = setting("BBS_BENCH_CONVERGE", "1h".to_owned());
     let installation = installation.set("converge_repeat_interval", interval);
     let host = stub_diego::serve(&installation);
     println!(

@@ -42,7 +42,7 @@ use harness::database::Kind;
 use harness::host::{Host, Installation};
 use harness::modules;
 use stub_diego::{SERVES, StubDiego, run_begins, run_ends};
-use subject::{BenchServer, kinds};
+use subject::{BenchServer, kinds, setting};
 
 const CELLS: u64 = 100;
 /// Lists by cell in a slice.
@@ -57,16 +57,10 @@ async fn main() {
     };
     let other_modules =
         std::env::var_os("BBS_BENCH_OTHER_MODULES").expect("BBS_BENCH_OTHER_MODULES is set");
-    let number = |name: &str, otherwise| {
-        std::env::var(name).map_or(otherwise, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name} is a number"))
-        })
-    };
     let load = Load {
-        rows: number("BBS_BENCH_ROWS", 20_000),
-        rounds: number("BBS_BENCH_ROUNDS", 20),
-        clients: number("BBS_BENCH_CLIENTS", 32) as usize,
+        rows: setting("BBS_BENCH_ROWS", 20_000),
+        rounds: setting("BBS_BENCH_ROUNDS", 20),
+        clients: setting("BBS_BENCH_CLIENTS", 32),
     };
     let most: Option<f64> = std::env::var("BBS_BENCH_MOST")
         .ok()

@@ -28,14 +28,13 @@ use harness::host::Installation;
 use harness::modules;
 use serde_json::{Value, json};
 use stores::StoreLayout;
-use subject::{BenchServer, kinds};
+use subject::{BenchServer, kinds, setting};
 
 const LAYOUT: StoreLayout = StoreLayout::Halves;
 
 #[tokio::main]
 async fn main() {
-    let rows: u32 =
-        std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
+    let rows: u32 = setting("BBS_BENCH_ROWS", 200_000);
     let etcd = Etcd::start().await;
     let version = stores::version(1_442_529_338, 1_442_529_338);
     let mut written = 0;

@@ -34,7 +34,7 @@ use bbs_lens::transform::Transform;
 
 use harness::database::Kind;
 use plot::{Series, draw};
-use subject::{BenchCatalog, BenchServer, Subject, kinds};
+use subject::{BenchCatalog, BenchServer, Subject, kinds, setting};
 
 const SIZES: [u64; 8] = [
     1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000, 200_000,
@@ -51,14 +51,9 @@ const BEFORE_DEFINITIONS: u64 = 1_795_000_000;
 
 #[tokio::main]
 async fn main() {
-    let rows: u64 =
-        std::env::var("BBS_BENCH_ROWS").map_or(200_000, |rows| rows.parse().expect("a number"));
-    let chosen =
-        |name: &str, otherwise: &str| std::env::var(name).unwrap_or_else(|_| otherwise.to_owned());
-    let parts = chosen(
-        "BBS_BENCH_PARTS",
-        "table,records,chain,definitions,inserted",
-    );
+    let rows: u64 = setting("BBS_BENCH_ROWS", 200_000);
+    let parts = "table,records,chain,definitions,inserted";
+    let parts = setting("BBS_BENCH_PARTS", parts.to_owned());
     let catalog = BenchCatalog::load();
     for kind in kinds() {
         let server = BenchServer::new(kind);

@@ -32,7 +32,7 @@ use harness::load::model::Model;
 use harness::load::{Load, Settings};
 use harness::modules;
 use harness::stored::Stored;
-use subject::{BenchCatalog, BenchServer, Subject, kinds};
+use subject::{BenchCatalog, BenchServer, Subject, kinds, setting};
 use tokio::sync::watch;
 
 /// The result of one run, for the summary.
@@ -45,15 +45,9 @@ struct RunResult {
 
 #[tokio::main]
 async fn main() {
-    let number = |name: &str, otherwise: u64| {
-        std::env::var(name).map_or(otherwise, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name} is no number"))
-        })
-    };
-    let rows = number("BBS_BENCH_ROWS", 200_000);
-    let calls = number("BBS_BENCH_CALLS", 250);
-    let runs = number("BBS_BENCH_RUNS", 1);
+    let rows = setting("BBS_BENCH_ROWS", 200_000);
+    let calls: u64 = setting("BBS_BENCH_CALLS", 250);
+    let runs = setting("BBS_BENCH_RUNS", 1);
     let settings = Settings {
         clients: 16,
         calls_per_second: calls as f64,

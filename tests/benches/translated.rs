@@ -34,7 +34,7 @@ use harness::host::{Host, Installation};
 use harness::modules;
 use hdrhistogram::Histogram;
 use reqwest::Method;
-use subject::{BenchServer, kinds};
+use subject::{BenchServer, kinds, setting};
 
 /// Calls of one side in a round.
 const CALLS: u64 = 400;
@@ -156,14 +156,6 @@ struct Bench {
     rounds: usize,
 }
 
-fn number(name: &str, otherwise: usize) -> usize {
-    std::env::var(name).map_or(otherwise, |value| {
-        value
-            .parse()
-            .unwrap_or_else(|_| panic!("{name} is a number"))
-    })
-}
-
 #[tokio::main]
 async fn main() {
     bbs::choose_cryptography();
@@ -173,9 +165,9 @@ async fn main() {
         let bench = Bench {
             host: installation.serve(),
             client: harness::http_client(),
-            rows: number("BBS_BENCH_ROWS", 20_000) as u64,
-            clients: number("BBS_BENCH_CLIENTS", 32),
-            rounds: number("BBS_BENCH_ROUNDS", 9),
+            rows: setting("BBS_BENCH_ROWS", 20_000),
+            clients: setting("BBS_BENCH_CLIENTS", 32),
+            rounds: setting("BBS_BENCH_ROUNDS", 9),
         };
         println!("this host on {}, {} desired LRPs", kind.name(), bench.rows);
         bench.fill().await;
@@ -185,7 +177,7 @@ async fn main() {
         for family in &LISTED {
             bench.lists(family).await;
         }
-        bench.streams(number("BBS_BENCH_SUBSCRIBERS", 20)).await;
+        bench.streams(setting("BBS_BENCH_SUBSCRIBERS", 20)).await;
         bench.host.terminate();
     }
 }

@@ -36,7 +36,7 @@ use harness::diego::trace::Trace;
 use harness::diego::trust::Trust;
 use harness::locket::Locket;
 use harness::pause;
-use subject::{BenchServer, kinds};
+use subject::{BenchServer, kinds, setting};
 
 /// Calls at once.
 const CLIENTS: usize = 32;
@@ -46,16 +46,10 @@ const SYNC_INTERVAL: Duration = Duration::from_secs(30);
 #[tokio::main]
 async fn main() {
     bbs::choose_cryptography();
-    let number = |name: &str, otherwise: usize| {
-        std::env::var(name).map_or(otherwise, |text| {
-            text.parse()
-                .unwrap_or_else(|_| panic!("{name} is a number"))
-        })
-    };
     let scale = Scale {
-        lrps: number("BBS_BENCH_ROWS", 250),
-        instances: number("BBS_BENCH_INSTANCES", 8),
-        cells: number("BBS_BENCH_CELLS", 100),
+        lrps: setting("BBS_BENCH_ROWS", 250),
+        instances: setting("BBS_BENCH_INSTANCES", 8),
+        cells: setting("BBS_BENCH_CELLS", 100),
     };
     for kind in kinds() {
         measure(kind, scale).await;
@@ -83,7 +77,7 @@ async fn measure(
     let locket = Locket::start();
     let trace = Trace::default();
     let auctioneer = Auctioneer::start(&trust);
-    let in_flight = std::env::var("BBS_BENCH_IN_FLIGHT").unwrap_or_else(|_| "10%".to_owned());
+    let in_flight = setting("BBS_BENCH_IN_FLIGHT", "10%".to_owned());
     let installation = installation(&server.database(), &trust, &auctioneer, &locket)
         .set("uuid", "the-host")
         .set("converge_repeat_interval", "30s")

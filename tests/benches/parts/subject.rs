@@ -3,6 +3,7 @@
 //! settings, unlike those of the tests.
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -132,10 +133,17 @@ impl Transform for Renumbered {
     }
 }
 
+/// The value of an environment variable; `otherwise` if it is not set.
+pub fn setting<T: FromStr>(name: &str, otherwise: T) -> T {
+    std::env::var(name).map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{name} cannot be {text:?}"))
+    })
+}
+
 /// The databases named by `BBS_BENCH_DATABASES`.
 pub fn kinds() -> Vec<Kind> {
-    let names = std::env::var("BBS_BENCH_DATABASES")
-        .unwrap_or_else(|_| "sqlite,postgres,mariadb".to_owned());
+    let names = setting("BBS_BENCH_DATABASES", "sqlite,postgres,mariadb".to_owned());
     names
         .split(',')
         .map(|name| {
