@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use bbs::testing::clients::auctioneer::{LrpStart, TaskStart};
 use bbs::testing::clients::cells::CellsError;
-use bbs::testing::clients::reps::InstanceUpdate;
 use bbs::testing::clients::{ClientError, Clients};
 use bbs::testing::config::{self, CertificateFiles};
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::convergence::Push;
 use bbs_model::task::Task;
 use bbs_proto::models as proto;
 use serde_json::{Value, json};
@@ -433,23 +433,14 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
     let (key, instance) = instance();
     let routes = Some(vec![b"a.internal".to_vec()]);
     let tags = Some(BTreeMap::from([(b"a".to_vec(), b"b".to_vec())]));
-    let both = InstanceUpdate {
+    let both = Push {
+        key,
+        instance,
         internal_routes: routes,
-        metric_tags: tags.clone(),
+        metric_tags: tags,
     };
-    let update = |update: InstanceUpdate| {
-        let clients = &clients;
-        let cell = &cell;
-        let key = &key;
-        let instance = &instance;
-        async move {
-            clients
-                .reps
-                .update(cell, key, instance, &update, &trace())
-                .await
-        }
-    };
-    update(both.clone()).await.unwrap();
+    let update = async |push: &Push| clients.reps.update(&cell, push, &trace()).await;
+    update(&both).await.unwrap();
     let body = |tags: Value| {
         json!({
             "instance_guid": "instance", "process_guid": "a/guid", "index": 3, "domain": "domain",
@@ -464,28 +455,27 @@ async fn update_to_an_older_rep_falls_back_to_routes_only() {
     assert_eq!(requests[0].path, "/v2/lrps/a%2Fguid/instances/instance");
 
     rep.reply_next(&[StubReply::Status(404)]);
-    update(both.clone()).await.unwrap();
+    update(&both).await.unwrap();
     let requests = rep.take_requests();
     assert_eq!(
         (requests[1].path.as_str(), &requests[1].body),
         ("/v1/lrps/a%2Fguid/instances/instance", &body(Value::Null))
     );
     rep.reply_next(&[StubReply::Status(404), StubReply::Status(404)]);
-    update(both.clone()).await.unwrap();
+    update(&both).await.unwrap();
     assert_eq!(rep.take_requests().len(), 2);
     rep.reply_next(&[StubReply::Status(404), StubReply::Status(500)]);
     assert!(matches!(
-        update(both).await.unwrap_err(),
+        update(&both).await.unwrap_err(),
         ClientError::Status { status: 500, .. }
     ));
     rep.take_requests();
     rep.reply_next(&[StubReply::Status(404)]);
-    update(InstanceUpdate {
+    let tags_alone = Push {
         internal_routes: None,
-        metric_tags: tags,
-    })
-    .await
-    .unwrap();
+        ..both
+    };
+    update(&tags_alone).await.unwrap();
     assert_eq!(rep.take_requests().len(), 1, "older reps accept no tags");
 }
 

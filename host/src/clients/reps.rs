@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use bbs_model::TraceId;
 use bbs_model::actual_lrp::{InstanceKey, LrpKey};
-use bbs_model::{Text, TraceId};
+use bbs_model::convergence::Push;
 use bbs_proto::models::CellPresence;
 use reqwest::{Method, Url};
 use serde_json::{Value, json};
@@ -24,15 +25,6 @@ pub struct Reps(Option<RepConnections>);
 struct RepConnections {
     pool: Pool,
     require_tls: bool,
-}
-
-/// The changed values of a running container; absent ones stay as they are.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct InstanceUpdate {
-    /// The host names of the internal routes.
-    pub internal_routes: Option<Vec<Text>>,
-    /// All tags of the instance's metrics, by name.
-    pub metric_tags: Option<BTreeMap<Text, Text>>,
 }
 
 impl Reps {
@@ -79,25 +71,23 @@ impl Reps {
     pub async fn update(
         &self,
         cell: &CellPresence,
-        key: &LrpKey,
-        instance: &InstanceKey,
-        update: &InstanceUpdate,
+        push: &Push,
         trace_id: &TraceId,
     ) -> Result<(), ClientError> {
         let what = "have a cell update an instance";
-        let process_guid = text(&key.process_guid);
-        let instance_guid = text(&instance.instance_guid);
-        let routes = InstanceUpdate {
-            internal_routes: update.internal_routes.clone(),
+        let process_guid = text(&push.key.process_guid);
+        let instance_guid = text(&push.instance.instance_guid);
+        let routes = Push {
             metric_tags: None,
+            ..push.clone()
         };
         // An older rep supports routes only. One that does not support them either has nothing to
         // update.
         let older = Some(&routes).filter(|routes| routes.internal_routes.is_some());
-        for (version, update) in [("v2", Some(update)), ("v1", older)] {
-            let Some(update) = update else { break };
+        for (version, push) in [("v2", Some(push)), ("v1", older)] {
+            let Some(push) = push else { break };
             let path = [version, "lrps", &process_guid, "instances", &instance_guid];
-            let body = update_json(key, instance, update).to_string().into_bytes();
+            let body = update_json(push).to_string().into_bytes();
             let sent = self.send(what, Method::PUT, cell, &path, body, trace_id);
             match sent.await {
                 Err(ClientError::Status { status, .. }) if status == NOT_FOUND => {}
@@ -177,23 +167,23 @@ impl RepConnections {
     }
 }
 
-fn update_json(key: &LrpKey, instance: &InstanceKey, update: &InstanceUpdate) -> Value {
-    let routes = update.internal_routes.as_ref().map(|routes| {
+fn update_json(push: &Push) -> Value {
+    let routes = push.internal_routes.as_ref().map(|routes| {
         routes
             .iter()
             .map(|route| json!({ "hostname": text(route) }))
             .collect::<Vec<_>>()
     });
-    let tags = update.metric_tags.as_ref().map(|tags| {
+    let tags = push.metric_tags.as_ref().map(|tags| {
         tags.iter()
             .map(|(name, value)| (text(name), text(value)))
             .collect::<BTreeMap<_, _>>()
     });
     json!({
-        "instance_guid": text(&instance.instance_guid),
-        "process_guid": text(&key.process_guid),
-        "index": key.index,
-        "domain": text(&key.domain),
+        "instance_guid": text(&push.instance.instance_guid),
+        "process_guid": text(&push.key.process_guid),
+        "index": push.key.index,
+        "domain": text(&push.key.domain),
         "internal_routes": routes,
         "metric_tags": tags,
     })

@@ -9,18 +9,19 @@ use crate::Text;
 use crate::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use crate::tags::MetricTags;
 
-/// An update for one container: its routes or its tags.
+/// An update of one running container; absent values stay as they are.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Push {
     pub key: LrpKey,
     pub instance: InstanceKey,
     /// The host names of the internal routes.
     pub internal_routes: Option<Vec<Text>>,
+    /// All tags of the instance's metrics, by name.
     pub metric_tags: Option<BTreeMap<Text, Text>>,
 }
 
 impl Push {
-    /// At most two: Diego sends routes and tags separately.
+    /// The updates that a container lacks. At most two: Diego sends routes and tags separately.
     pub fn of(wanted: &DesiredInstances, row: &ActualLrp) -> Vec<Self> {
         let push = |internal_routes, metric_tags| Self {
             key: row.key(),

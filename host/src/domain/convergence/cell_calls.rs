@@ -11,7 +11,6 @@ use bbs_proto::models::CellPresence;
 use bbs_work::causes::with_causes;
 use parking_lot::Mutex;
 
-use crate::clients::reps::InstanceUpdate;
 use crate::domain::actual_lrps::{Retirement, retire};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service, lrp_updates};
@@ -243,18 +242,10 @@ async fn update_container(
         slots: BTreeMap::from([(key.index, Box::new(slot))]),
     };
     for push in now.pushes(input) {
-        if push.instance != *instance {
-            continue;
+        if push.instance == *instance {
+            let reps = &service.clients().reps;
+            reps.update(cell, &push, &TraceId::NONE).await?;
         }
-        let update = InstanceUpdate {
-            internal_routes: push.internal_routes,
-            metric_tags: push.metric_tags,
-        };
-        service
-            .clients()
-            .reps
-            .update(cell, key, instance, &update, &TraceId::NONE)
-            .await?;
     }
     Ok(())
 }

@@ -2,7 +2,7 @@
 //! all updates together, apart from those of stops: a cell that does not answer holds many of them.
 
 use bbs_model::actual_lrp::ActualLrp;
-use bbs_model::convergence::{resolved_tags, tags_differ};
+use bbs_model::convergence::{Push, resolved_tags, tags_differ};
 use bbs_model::desired_lrp::{DesiredLrp, DesiredLrpUpdate};
 use bbs_model::routes::{INTERNAL_ROUTER, Routes};
 use bbs_model::tags::{MetricTags, hostnames_from_json};
@@ -10,7 +10,6 @@ use bbs_model::{Text, TraceId};
 use bbs_work::causes::with_causes;
 use futures_util::{StreamExt, stream};
 
-use crate::clients::reps::InstanceUpdate;
 use crate::domain::{DomainError, Service, lrp_updates};
 
 /// The changed values to send to the containers.
@@ -131,16 +130,13 @@ async fn send_to_cell(
     let Some(cell) = clients.cells.find(&row.cell_id).await? else {
         return Ok(());
     };
-    let update = InstanceUpdate {
+    let push = Push {
+        key: row.key(),
+        instance: row.instance_key(),
         internal_routes: values.hostnames.clone(),
         metric_tags: tags.map(|tags| resolved_tags(tags, row)),
     };
-    let key = row.key();
-    let instance = row.instance_key();
-    Ok(clients
-        .reps
-        .update(&cell, &key, &instance, &update, trace_id)
-        .await?)
+    Ok(clients.reps.update(&cell, &push, trace_id).await?)
 }
 
 #[cfg(test)]
