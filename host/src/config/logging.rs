@@ -1,6 +1,6 @@
 //! Keys for the log. Owns parsing them; writes no log.
 
-use serde::{Deserialize, Deserializer, de};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use super::keys::Keys;
 
@@ -20,9 +20,20 @@ pub struct Logging {
     pub redact: Option<Vec<String>>,
 }
 
-/// The least severity that is logged.
+/// The severity of a line; in the configuration, the least that is logged. The numbers and names of
+/// the variants are lager's.
 #[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Deserialize, clap::ValueEnum,
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Default,
+    Serialize,
+    Deserialize,
+    clap::ValueEnum,
 )]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {

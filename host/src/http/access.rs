@@ -19,8 +19,8 @@ use serde_json::{Map, Value};
 use super::in_flight::guarded;
 use super::peer::Peer;
 use crate::clock::{Clock, SystemClock};
-use crate::config::TimeFormat;
-use crate::logs::line::{LagerLine, Severity};
+use crate::config::{LogLevel, TimeFormat};
+use crate::logs::line::LagerLine;
 use crate::logs::writer::LineWriter;
 
 /// Diego's name of the access log, whatever the host itself is called.
@@ -90,7 +90,7 @@ impl AccessLog {
             now_ns: SystemClock.now_ns(),
             source: SOURCE,
             message,
-            severity: Severity::Info,
+            severity: LogLevel::Info,
             data,
         };
         self.lines.line(line.render(TimeFormat::UnixEpoch));

@@ -18,10 +18,10 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::{LookupSpan, SpanRef};
 
-use super::line::{LagerLine, Severity};
+use super::line::LagerLine;
 use super::{FATAL, LineWriter, Redactor};
 use crate::clock::{Clock, SystemClock};
-use crate::config::TimeFormat;
+use crate::config::{LogLevel, TimeFormat};
 
 /// The prefix of the name that `tracing` gives to an unnamed event.
 const UNNAMED: &str = "event ";
@@ -63,7 +63,7 @@ impl Lager {
         }
     }
 
-    fn write_line(&self, message: &str, severity: Severity, mut data: Map<String, Value>) {
+    fn write_line(&self, message: &str, severity: LogLevel, mut data: Map<String, Value>) {
         self.redactor.redact(&mut data);
         let line = LagerLine {
             now_ns: SystemClock.now_ns(),
@@ -108,14 +108,14 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let severity = match *event.metadata().level() {
-            _ if event.metadata().target() == FATAL => Severity::Fatal,
+            _ if event.metadata().target() == FATAL => LogLevel::Fatal,
             // A notice is no failure: a failed statement is logged where it was run.
-            _ if event.metadata().target().ends_with(NOTICES) => Severity::Info,
-            Level::ERROR | Level::WARN => Severity::Error,
-            Level::INFO => Severity::Info,
-            Level::DEBUG | Level::TRACE => Severity::Debug,
+            _ if event.metadata().target().ends_with(NOTICES) => LogLevel::Info,
+            Level::ERROR | Level::WARN => LogLevel::Error,
+            Level::INFO => LogLevel::Info,
+            Level::DEBUG | Level::TRACE => LogLevel::Debug,
         };
-        if self.fatal_only.load(Ordering::Relaxed) && severity != Severity::Fatal {
+        if self.fatal_only.load(Ordering::Relaxed) && severity != LogLevel::Fatal {
             return;
         }
         let spans: Vec<_> = context
@@ -134,7 +134,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
             }
         }
         data.extend(fields.data);
-        if severity == Severity::Fatal {
+        if severity == LogLevel::Fatal {
             data.insert(
                 "trace".to_owned(),
                 std::backtrace::Backtrace::force_capture()
@@ -149,7 +149,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Lager {
         let left_out = self.lines.take_left_out();
         if left_out > 0 {
             let data = Map::from_iter([("left_out".to_owned(), left_out.into())]);
-            self.write_line("log.lines-left-out", Severity::Error, data);
+            self.write_line("log.lines-left-out", LogLevel::Error, data);
         }
     }
 }

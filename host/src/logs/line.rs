@@ -3,29 +3,9 @@
 use chrono::{DateTime, SecondsFormat};
 use serde_json::{Map, Value, json};
 
-use crate::config::TimeFormat;
+use crate::config::{LogLevel, TimeFormat};
 
 const NS: i64 = 1_000_000_000;
-
-/// Lager's levels; the numbers of the variants are those of its format.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Severity {
-    Debug,
-    Info,
-    Error,
-    Fatal,
-}
-
-impl Severity {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Debug => "debug",
-            Self::Info => "info",
-            Self::Error => "error",
-            Self::Fatal => "fatal",
-        }
-    }
-}
 
 /// The content of a line.
 #[derive(Debug)]
@@ -35,7 +15,7 @@ pub struct LagerLine<'a> {
     /// The component's name, which also prefixes the message.
     pub source: &'a str,
     pub message: &'a str,
-    pub severity: Severity,
+    pub severity: LogLevel,
     pub data: Map<String, Value>,
 }
 
@@ -61,9 +41,9 @@ impl LagerLine<'_> {
                 severity as u8,
             ),
             TimeFormat::Rfc3339 => format!(
-                "{{\"timestamp\":\"{}\",\"level\":\"{}\",\"source\":{source},\"message\":{message},\"data\":{data}}}\n",
+                "{{\"timestamp\":\"{}\",\"level\":{},\"source\":{source},\"message\":{message},\"data\":{data}}}\n",
                 rfc3339(now_ns),
-                severity.name(),
+                json!(severity),
             ),
         }
     }
@@ -77,7 +57,7 @@ fn rfc3339(now_ns: i64) -> String {
 mod tests {
     use super::*;
 
-    fn line(times: TimeFormat, severity: Severity) -> String {
+    fn line(times: TimeFormat, severity: LogLevel) -> String {
         let data = Map::from_iter([("guid".to_owned(), json!("a\"b"))]);
         let now_ns = 1_469_643_829_012_345_678;
         LagerLine {
@@ -93,12 +73,12 @@ mod tests {
     #[test]
     fn line_has_lagers_format() {
         assert_eq!(
-            line(TimeFormat::UnixEpoch, Severity::Error),
+            line(TimeFormat::UnixEpoch, LogLevel::Error),
             "{\"timestamp\":\"1469643829.012345678\",\"source\":\"bbs\",\"message\":\"bbs.request.done\",\
              \"log_level\":2,\"data\":{\"guid\":\"a\\\"b\"}}\n"
         );
         assert_eq!(
-            line(TimeFormat::Rfc3339, Severity::Fatal),
+            line(TimeFormat::Rfc3339, LogLevel::Fatal),
             "{\"timestamp\":\"2016-07-27T18:23:49.012345678Z\",\"level\":\"fatal\",\"source\":\"bbs\",\
              \"message\":\"bbs.request.done\",\"data\":{\"guid\":\"a\\\"b\"}}\n"
         );
