@@ -191,13 +191,14 @@ async fn work_and_serve(
         }
     };
     let unmarked = prepared.mark_import(fence, import).await?;
-    let store = match &online {
+    let access = match &online {
         None => {
             let stays = prepared.stays_at(data_version);
-            prepared.store(fence, prepared.access(fence, data_version, stays).await?)
+            prepared.access(fence, data_version, stays).await?
         }
-        Some(online) => prepared.store_following(fence, online).await?,
+        Some(online) => prepared.access_following(fence, online).await?,
     };
+    let store = prepared.store(fence, access);
     let service = prepared.service(store.clone(), front.clients.clone());
     prepared.gate.open(Arc::new(prepared.api(service.clone())?));
     if online.is_none() {

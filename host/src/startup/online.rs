@@ -50,15 +50,6 @@ impl Prepared {
         }
     }
 
-    /// The store at the source version of the migration, which records what clients change.
-    pub(super) async fn store_following(
-        &self,
-        fence: &Fence,
-        online: &Online,
-    ) -> Result<Store, StartupError> {
-        Ok(self.store(fence, self.access_following(fence, online).await?))
-    }
-
     /// Access to the source version of the migration, with a record of what clients change.
     pub(super) async fn access_following(
         &self,

@@ -159,10 +159,9 @@ impl NewCommand {
             &self.base,
             &sdk.folder,
         )?)?;
-        placeholders.push((
-            "{{sdk}}",
-            sdk.path_from(&here.join(folder)).display().to_string(),
-        ));
+        // Relative, so that the two folders can be moved together.
+        let to_sdk = sdk::relative(&here.join(folder), &sdk.folder);
+        placeholders.push(("{{sdk}}", to_sdk.display().to_string()));
         placeholders.push(("{{folder}}", self.name.clone()));
         write(folder, crate_files(self.kind(), &placeholders))?;
         if let Some(lock) = sdk.lock() {

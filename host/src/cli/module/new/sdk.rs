@@ -59,12 +59,6 @@ impl Sdk {
             .into_iter()
             .find(|file| file.exists())
     }
-
-    /// The SDK's path in a manifest in `crate_folder`: relative, so that the two folders can be
-    /// moved together.
-    pub(super) fn path_from(&self, crate_folder: &Path) -> PathBuf {
-        relative(crate_folder, &self.folder)
-    }
 }
 
 fn is_sdk(folder: &Path) -> bool {
@@ -73,7 +67,7 @@ fn is_sdk(folder: &Path) -> bool {
 }
 
 /// The relative path between two absolute paths without links.
-fn relative(from: &Path, to: &Path) -> PathBuf {
+pub(super) fn relative(from: &Path, to: &Path) -> PathBuf {
     let shared = from
         .components()
         .zip(to.components())
