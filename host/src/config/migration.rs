@@ -42,8 +42,8 @@ pub struct MigrationConfig {
     /// The data version to roll the database back to before the host ends.
     pub rollback_on_drain_to: Option<u64>,
     /// Records of one kind that cannot be read and go into quarantine at once while the host
-    /// serves or imports, and units of a group of tables that a migration moves there, unless one in
-    /// a hundred is more; with 0, none.
+    /// serves or imports, and units of a group of tables that a migration moves there:
+    /// [`is_too_many`](bbs_model::quarantine::is_too_many) has the rule.
     pub quarantine_limit: Option<u64>,
     /// Upper bound of the rate; no bound if absent.
     pub units_per_second: Option<u64>,
