@@ -27,7 +27,7 @@ fn embed_sdk(root: &Path) -> Outcome<()> {
     let sdk = root.join("sdk");
     let host = root.join("host");
     // The engine that the test kit runs on is a crate of the host's folder.
-    let mut files = vec![(&sdk, sdk.join("README.md"))];
+    let mut files = Vec::from(["LAYOUT.md", "README.md"].map(|name| (&sdk, sdk.join(name))));
     for (base, folder) in [
         (&sdk, "contract/src"),
         (&sdk, "go-json/src"),

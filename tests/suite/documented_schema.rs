@@ -10,109 +10,11 @@ use crate::harness::modules::{modules, modules_with_next_diego, sandbox};
 use crate::harness::workspace;
 use crate::next_diego::{GPU, NEWEST};
 
-/// Diego's schema after its last migration, as documented, with this project's columns and tables.
-const TABLES: &str = "
-domains: domain -
-  domain                 varchar(255) not-null
-  expire_time            bigint       null     default 0
-  index domains_expire_time_idx expire_time
-desired_lrps: process_guid partition process_guid
-  process_guid           varchar(255) not-null
-  domain                 varchar(255) not-null
-  log_guid               varchar(255) not-null
-  annotation             longtext     null
-  instances              int          not-null
-  memory_mb              int          not-null
-  disk_mb                int          not-null
-  rootfs                 varchar(1024) not-null default ''
-  routes                 longtext     not-null sealed
-  volume_placement       longtext     not-null enveloped
-  modification_tag_epoch varchar(255) not-null
-  modification_tag_index int          null
-  run_info               longtext     not-null enveloped
-  placement_tags         text         null
-  max_pids               int          null     default 0
-  metric_tags            mediumtext   null     sealed
-  update_strategy        int          not-null default 0
-  record_version         bigint       null
-  definition_id          varchar(255) null
-  previous_definition_id varchar(255) null
-  index desired_lrps_domain_idx domain
-actual_lrps: process_guid,instance_index,presence partition process_guid
-  process_guid           varchar(255) not-null
-  instance_index         int          not-null
-  evacuating             bool         not-null default false
-  domain                 varchar(255) not-null
-  state                  varchar(255) not-null
-  instance_guid          varchar(255) not-null default ''
-  cell_id                varchar(255) not-null default ''
-  placement_error        varchar(1024) not-null default ''
-  since                  bigint       null     default 0
-  net_info               longtext     not-null enveloped
-  modification_tag_epoch varchar(255) not-null
-  modification_tag_index int          null
-  crash_count            int          not-null default 0
-  crash_reason           varchar(1024) not-null default ''
-  expire_time            bigint       null     default 0
-  presence               int          not-null default 0
-  internal_routes        mediumtext   null     sealed
-  metric_tags            mediumtext   null     sealed
-  routable               bool         null     default false
-  availability_zone      varchar(255) not-null default ''
-  record_version         bigint       null
-  desired_lrp_definition_id varchar(255) null
-  definition_uncertain   bool         null
-  index actual_lrps_domain_idx domain
-  index actual_lrps_cell_id_idx cell_id
-  index actual_lrps_since_idx since
-  index actual_lrps_state_idx state
-  index actual_lrps_expire_time_idx expire_time
-tasks: guid partition guid
-  guid                   varchar(255) not-null
-  domain                 varchar(255) not-null
-  updated_at             bigint       null     default 0
-  created_at             bigint       null     default 0
-  first_completed_at     bigint       null     default 0
-  state                  int          null
-  cell_id                varchar(255) not-null default ''
-  result                 longtext     null
-  failed                 bool         null     default false
-  failure_reason         varchar(1024) not-null default ''
-  task_definition        longtext     not-null enveloped
-  rejection_count        int          not-null default 0
-  rejection_reason       varchar(1024) not-null default ''
-  record_version         bigint       null
-  index tasks_domain_idx domain
-  index tasks_state_idx state
-  index tasks_cell_id_idx cell_id
-  index tasks_updated_at_idx updated_at
-  index tasks_created_at_idx created_at
-  index tasks_first_completed_at_idx first_completed_at
-bbs_lrp_definitions: process_guid,definition_id partition process_guid
-  process_guid           varchar(255) not-null
-  definition_id          varchar(255) not-null
-  log_guid               varchar(255) not-null
-  memory_mb              int          not-null
-  disk_mb                int          not-null
-  max_pids               int          not-null
-  rootfs                 varchar(1024) not-null
-  volume_placement       mediumtext   not-null enveloped
-  placement_tags         text         null
-  metric_tags            mediumtext   null     sealed
-  run_info               longtext     not-null enveloped
-  created_at             bigint       not-null
-  last_active_at         bigint       not-null default 0
-  index bbs_lrp_definitions_last_active_at_idx last_active_at
-bbs_lrp_updates: process_guid partition process_guid
-  process_guid           varchar(255) not-null
-  started_at             bigint       not-null
-  cancelled              bool         not-null default false
-bbs_health_check: id -
-  id                     int          not-null
-  time                   bigint       not-null
-";
+/// Diego's schema after its last migration, with this project's columns and tables, as authors of
+/// migrations read it.
+const PAGE: &str = include_str!("../../sdk/LAYOUT.md");
 
-/// Formats a table as in the list above, without padding.
+/// Formats a table as in the list of the page, without padding.
 fn shown(table: &Table) -> Vec<String> {
     let partition = table
         .partition_key
@@ -162,8 +64,10 @@ fn shown(table: &Table) -> Vec<String> {
 
 /// The listed tables, one list of lines each, without padding.
 fn listed() -> Vec<Vec<String>> {
+    let (_, list) = PAGE.split_once("\n```text\n").expect("the page has a list");
+    let (list, _) = list.split_once("\n```").expect("the list ends");
     let mut tables: Vec<Vec<String>> = Vec::new();
-    for line in TABLES.lines().filter(|line| !line.is_empty()) {
+    for line in list.lines() {
         let words = line.split_whitespace().collect::<Vec<_>>().join(" ");
         if line.starts_with(' ') {
             let table = tables.last_mut().expect("a table before its columns");
@@ -195,6 +99,8 @@ fn migrations_add_up_to_the_documented_schema() {
         assert_eq!(*found, listed);
     }
     assert_eq!(tables.len(), listed().len());
+    let newest = catalog.layout_history().newest();
+    assert!(PAGE.contains(&newest.to_string()), "{newest}");
 }
 
 #[test]
