@@ -1,6 +1,7 @@
 //! Checks of the repository itself: dependencies, language, sizes of files, the top-level folder.
 
 mod dependencies;
+mod documents;
 mod examples;
 mod functions;
 mod known_failures;

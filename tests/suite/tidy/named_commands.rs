@@ -26,7 +26,7 @@ const RUN_DOCUMENT: &str = "sdk/README.md";
 
 /// The text of a source without the signs of comments and of continued strings, so that a command
 /// over two lines is one.
-fn joined(text: &str) -> String {
+pub(super) fn joined(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
     let mut continues = false;
     for line in text.lines() {
@@ -50,7 +50,7 @@ fn joined(text: &str) -> String {
 }
 
 /// The text with one space in the place of each gap.
-fn spaced(text: &str) -> String {
+pub(super) fn spaced(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
