@@ -14,7 +14,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::VerifierBuilderError;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate, X509Version};
 
-pub use server::{Certificates, handshake_failure};
+pub use server::{Certificates, ServerTls, handshake_failure};
 
 /// Why certificates cannot be used; each names the file.
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use rustix::io::Errno;
-use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
@@ -30,7 +29,7 @@ use super::connections::{Admitted, ClientWait, Connection, ConnectionHandle, Con
 use super::in_flight::{counted, guarded};
 use super::peer::Peer;
 use super::timed::TimedStream;
-use crate::tls::{Certificates, handshake_failure};
+use crate::tls::{Certificates, ServerTls, handshake_failure};
 
 /// TCP keep-alive time: a peer that vanished is detected after about this long.
 const KEEP_ALIVE: Duration = Duration::from_secs(180);
@@ -143,7 +142,7 @@ async fn drained(in_flight: &TaskTracker) {
 struct Acceptor {
     router: Router,
     /// Clients need a certificate of the configured authority.
-    certificates: Option<watch::Receiver<Arc<ServerConfig>>>,
+    certificates: Option<watch::Receiver<ServerTls>>,
     connections: Arc<Connections>,
     failures: Arc<Failures>,
     stages: watch::Receiver<Stage>,
@@ -197,11 +196,7 @@ impl Acceptor {
         address: SocketAddr,
         admitted: &Admitted,
     ) {
-        let Some(config) = self
-            .certificates
-            .as_ref()
-            .map(|config| Arc::clone(&config.borrow()))
-        else {
+        let Some(tls) = self.certificates.as_ref().map(|tls| tls.borrow().clone()) else {
             return self
                 .serve_requests(stream, Peer::new(address, None), admitted)
                 .await;
@@ -211,10 +206,7 @@ impl Acceptor {
             if matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_)) {
                 return Ok(None);
             }
-            tokio_rustls::TlsAcceptor::from(config)
-                .accept(stream)
-                .await
-                .map(Some)
+            tls.accept(stream).await.map(Some)
         };
         let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await;
         match shaken.unwrap_or_else(|late| Err(io::Error::new(io::ErrorKind::TimedOut, late))) {

@@ -2,17 +2,23 @@
 //! when the files change, and rejects files that cannot work. Authorization of what a connected
 //! client does is not its concern.
 
+mod sessions;
+
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{StoresServerSessions, WebPkiClientVerifier};
 use rustls::{CertificateError, CipherSuite, ServerConfig};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::watch;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use self::sessions::ResumableSessions;
 use super::{TlsError, authorities, chain, key, read};
 use crate::clock::{Clock, SystemClock};
 use crate::config::CertificateFiles;
@@ -34,7 +40,7 @@ const TLS12_SUITES: [CipherSuite; 4] = [
 pub struct Certificates {
     files: CertificateFiles,
     read: Vec<Vec<u8>>,
-    config: watch::Sender<Arc<ServerConfig>>,
+    config: watch::Sender<ServerTls>,
 }
 
 impl Certificates {
@@ -45,7 +51,7 @@ impl Certificates {
     /// not match.
     pub fn read(files: &CertificateFiles) -> Result<Self, TlsError> {
         let read = contents(files)?;
-        let config = watch::Sender::new(Arc::new(server_config(files, &read)?));
+        let config = watch::Sender::new(ServerTls::new(files, &read, Arc::new(SystemClock))?);
         Ok(Self {
             files: files.clone(),
             read,
@@ -54,7 +60,7 @@ impl Certificates {
     }
 
     /// The configuration of new connections.
-    pub fn config(&self) -> watch::Receiver<Arc<ServerConfig>> {
+    pub fn config(&self) -> watch::Receiver<ServerTls> {
         self.config.subscribe()
     }
 
@@ -86,9 +92,9 @@ impl Certificates {
             if read == self.read {
                 continue;
             }
-            match server_config(&self.files, &read) {
+            match ServerTls::new(&self.files, &read, Arc::new(SystemClock)) {
                 Ok(config) => {
-                    self.config.send_replace(Arc::new(config));
+                    self.config.send_replace(config);
                     tracing::info!(name: "tls.reloaded", cert_file = %self.files.cert_file.display(),
                         "new connections use the new certificates");
                     self.read = read;
@@ -103,6 +109,45 @@ impl Certificates {
                 Err(_) => {}
             }
         }
+    }
+}
+
+/// The configuration of new connections, with the sessions that their clients may resume. Clones
+/// share the sessions.
+#[derive(Debug, Clone)]
+pub struct ServerTls {
+    config: Arc<ServerConfig>,
+    sessions: Arc<ResumableSessions>,
+}
+
+impl ServerTls {
+    fn new(
+        files: &CertificateFiles,
+        read: &[Vec<u8>],
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, TlsError> {
+        let sessions = Arc::new(ResumableSessions::new(clock));
+        let mut config = server_config(files, read)?;
+        config.session_storage = Arc::clone(&sessions) as Arc<dyn StoresServerSessions>;
+        Ok(Self {
+            config: Arc::new(config),
+            sessions,
+        })
+    }
+
+    /// Shakes hands with a client.
+    ///
+    /// # Errors
+    /// The client is rejected or has gone; [`handshake_failure`] has the reason.
+    pub async fn accept<S>(&self, stream: S) -> io::Result<TlsStream<S>>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
+        let stream = acceptor.accept(stream).await?;
+        let chain = stream.get_ref().1.peer_certificates();
+        self.sessions.end_with(chain.unwrap_or_default());
+        Ok(stream)
     }
 }
 

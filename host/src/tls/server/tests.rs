@@ -1,10 +1,19 @@
-//! Certificate files that cannot be used, and the error of each.
+//! Certificate files that cannot be used, and the error of each; the sessions of clients.
 
 use std::path::PathBuf;
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::ServerName;
+use rustls::version::{TLS12, TLS13};
+use rustls::{ClientConfig, HandshakeKind, SupportedProtocolVersion};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio_rustls::TlsConnector;
 
 use super::*;
+use crate::clock::StoppedClock;
+
+/// A time in 2101.
+const AFTER_EXPIRY_NS: i64 = 4_133_980_800 * NS_PER_S;
 
 struct CertificateFolder {
     folder: tempfile::TempDir,
@@ -46,21 +55,64 @@ impl CertificateFolder {
         self.folder.path().join(name)
     }
 
-    fn read(&self) -> Result<Certificates, TlsError> {
+    fn files(&self) -> CertificateFiles {
         let path = |name: &str| self.path(name);
-        Certificates::read(&CertificateFiles {
+        CertificateFiles {
             cert_file: path("server.crt"),
             key_file: path("server.key"),
             ca_file: path("ca.crt"),
-        })
+        }
     }
+
+    fn read(&self) -> Result<Certificates, TlsError> {
+        Certificates::read(&self.files())
+    }
+
+    /// A client of this version with the certificate of the server, which keeps sessions.
+    fn client(&self, version: &'static SupportedProtocolVersion) -> TlsConnector {
+        let CertificateFiles {
+            cert_file,
+            key_file,
+            ca_file,
+        } = self.files();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(authorities(&ca_file, &read(&ca_file).unwrap()).unwrap())
+            .with_client_auth_cert(
+                chain(&cert_file, &read(&cert_file).unwrap()).unwrap(),
+                key(&key_file, &read(&key_file).unwrap()).unwrap(),
+            )
+            .unwrap();
+        TlsConnector::from(Arc::new(config))
+    }
+}
+
+/// The kind of the next handshake of a client. The client has the tickets of its next sessions
+/// then: they precede the byte that it receives.
+async fn handshake(server: &ServerTls, client: &TlsConnector) -> HandshakeKind {
+    let (near, far) = tokio::io::duplex(64 << 10);
+    let accepting = async {
+        let mut stream = server.accept(far).await.unwrap();
+        stream.write_all(b"!").await.unwrap();
+        stream.flush().await.unwrap();
+        stream
+    };
+    let connecting = async {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut stream = client.connect(name, near).await.unwrap();
+        stream.read_u8().await.unwrap();
+    };
+    let (stream, ()) = tokio::join!(accepting, connecting);
+    stream.get_ref().1.handshake_kind().unwrap()
 }
 
 #[test]
 fn matching_files_are_used() {
     let config = CertificateFolder::new().read().unwrap().config();
     assert!(
-        config.borrow().alpn_protocols.is_empty(),
+        config.borrow().config.alpn_protocols.is_empty(),
         "HTTP/2 is not offered"
     );
 }
@@ -117,4 +169,27 @@ fn certificate_of_version_1_is_rejected_by_its_version() {
         message.contains("server.crt is of X.509 version 1"),
         "{message}"
     );
+}
+
+/// Method: only the clock of the sessions passes the end of the client's certificate, so that the
+/// full handshake succeeds.
+#[tokio::test]
+async fn session_is_not_resumed_once_the_certificate_of_its_client_has_expired() {
+    let folder = CertificateFolder::new();
+    let files = folder.files();
+    for version in [&TLS12, &TLS13] {
+        let clock = Arc::new(StoppedClock::at(0));
+        let read = contents(&files).unwrap();
+        let server = ServerTls::new(&files, &read, Arc::clone(&clock) as Arc<dyn Clock>).unwrap();
+        let client = folder.client(version);
+        assert_eq!(handshake(&server, &client).await, HandshakeKind::Full);
+        for _ in 0..2 {
+            assert_eq!(handshake(&server, &client).await, HandshakeKind::Resumed);
+        }
+        clock.set(AFTER_EXPIRY_NS);
+        for _ in 0..2 {
+            let kind = handshake(&server, &client).await;
+            assert_eq!(kind, HandshakeKind::Full, "{version:?}");
+        }
+    }
 }
