@@ -575,9 +575,13 @@ async fn host_goes_back_through_a_migration_that_it_was_given_by_reload() {
     assert_eq!(installation.data_version(), NEWEST);
 }
 
+/// The database has the migration of an add-on, without which the standby cannot take over.
 #[tokio::test(flavor = "multi_thread")]
 async fn standby_serves_with_the_modules_of_its_last_reload() {
-    let first = Reloading::start(Kind::Sqlite).await;
+    let packages = Packages::new();
+    packages.install("colours", &migration_add_on());
+    let installation = packages.installation(Kind::Sqlite);
+    let first = Reloading::with(packages, installation).await;
     let address = free_address();
     let standby = first.packages.beside(Installation::on(
         first.installation.database.clone(),
@@ -588,6 +592,13 @@ async fn standby_serves_with_the_modules_of_its_last_reload() {
         .set("metrics_address", "127.0.0.1:0");
     let mut waiting = Host::start(standby.command(&["serve"]), "metrics=");
     first.packages.install("api-0-8", &translator_add_on());
+    first.packages.remove("colours");
+    let refused = standby.fail(&["module", "reload"]);
+    assert!(
+        refused.contains("an add-on that is missing here"),
+        "{refused}"
+    );
+    first.packages.put_back("colours");
     assert!(
         standby
             .succeed(&["module", "reload"])

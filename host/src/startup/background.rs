@@ -15,6 +15,7 @@ use futures_util::future::FusedFuture;
 
 use super::prepared::{check_versions, load};
 use super::report::MetricsReporter;
+use super::takeover::for_a_while;
 use super::{Prepared, StartupError};
 use crate::domain::Service;
 use crate::lock::fence::Fence;
@@ -67,14 +68,15 @@ impl Prepared {
     /// it has it. The result is for the client that requested it.
     pub(super) async fn reload_as_standby(&mut self) -> ReloadResult {
         let result = match self.with_reloaded_modules().await {
-            Ok(next) => {
-                let report = next.report_since(self, None);
-                self.take_up(next);
-                Ok(report)
-            }
+            // What refuses the takeover is reported while an operator is watching.
+            Ok(next) => for_a_while(next.may_serve()).await.map(|()| next),
             Err(error) => Err(error),
         };
-        logged(result)
+        logged(result.map(|next| {
+            let report = next.report_since(self, None);
+            self.take_up(next);
+            report
+        }))
     }
 }
 

@@ -316,7 +316,7 @@ pub(super) fn check_version(
 
 /// Ends an examination that takes too long, because a table is locked; it is repeated once the lock
 /// is held.
-async fn for_a_while(
+pub(super) async fn for_a_while(
     look: impl Future<Output = Result<(), StartupError>>,
 ) -> Result<(), StartupError> {
     tokio::time::timeout(LONGEST_FIRST_LOOK, look)
