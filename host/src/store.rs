@@ -41,7 +41,7 @@ use bbs_work::log_sampling::LineLimit;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::clock::Clock;
 use crate::lock::fence::{Fence, FenceError};
@@ -208,6 +208,14 @@ fn failed(what: &'static str) -> impl Fn(SqlError) -> StoreError {
 
 /// The data version of the native layout, which the entities are written for.
 pub const NATIVE: DataVersion = 1_795_000_010;
+
+/// Wait of a switch for lists that clients receive. Further lists wait as long, and are refused
+/// after 8 s.
+const LIST_WAIT: Duration = Duration::from_secs(5);
+/// Pause before the next such wait, in which the lists that waited begin.
+const LIST_PAUSE: Duration = Duration::from_secs(1);
+/// Such waits before one without a limit: together longer than a list may take.
+const LIST_WAITS: u32 = 12;
 
 /// A table of the native layout, as the entities use it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -377,7 +385,7 @@ impl Store {
     }
 
     /// Locks the store exclusively: waits for all readers and writers to end, and blocks new ones
-    /// until the switch is dropped. For a cut-over, which replaces the tables and the way of access.
+    /// until the switch is dropped. For a host that serves no lists meanwhile.
     pub async fn switch(&self) -> Switch {
         self.pending_switch().await.exclude_others().await
     }
@@ -396,9 +404,29 @@ impl Store {
         }
     }
 
-    /// [`Self::pending_switch`], unless that takes longer: then new readers go on, too.
-    pub async fn pending_switch_within(&self, longest: Duration) -> Option<PendingSwitch> {
-        timeout(longest, self.pending_switch()).await.ok()
+    /// [`Self::pending_switch`]. `None`, after a pause in which further lists begin, if lists that
+    /// clients receive delay it, unless that has happened as often as it may. `list_waits` counts
+    /// these attempts.
+    pub async fn try_pending_switch(&self, list_waits: &mut u32) -> Option<PendingSwitch> {
+        if *list_waits == LIST_WAITS {
+            return Some(self.pending_switch().await);
+        }
+        let pending = timeout(LIST_WAIT, self.pending_switch()).await.ok();
+        if pending.is_none() {
+            *list_waits += 1;
+            sleep(LIST_PAUSE).await;
+        }
+        pending
+    }
+
+    /// [`Self::switch`] while the API is served: further lists begin between its attempts.
+    pub async fn switch_between_lists(&self) -> Switch {
+        let mut list_waits = 0;
+        loop {
+            if let Some(pending) = self.try_pending_switch(&mut list_waits).await {
+                return pending.exclude_others().await;
+            }
+        }
     }
 
     /// The right to keep a reader, if it is free.

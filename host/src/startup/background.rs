@@ -202,7 +202,7 @@ impl Serving<'_> {
             // With this access, what clients change is not recorded: copies whose cut-over was given
             // up must not be resumed.
             migrate::settle(&next.context(), self.fence).await?;
-            self.store.switch().await.open(access);
+            self.store.switch_between_lists().await.open(access);
             next.progress.enter(SERVING, "", None);
         }
         Ok(None)
@@ -212,7 +212,7 @@ impl Serving<'_> {
     async fn follow(&self, next: &Prepared, online: Online) -> Result<Online, StartupError> {
         let recording = async {
             let access = next.access_following(self.fence, &online).await?;
-            let switch = self.store.switch().await;
+            let switch = self.store.switch_between_lists().await;
             online.forget_earlier_changes(self.fence).await?;
             switch.open(access);
             Ok(())

@@ -15,7 +15,7 @@ use super::{Prepared, StartupError};
 use crate::lock::fence::Fence;
 use crate::migrate::online::{self, Online, Start};
 use crate::migrate::{self, Context, Decision, Found, MigrateError};
-use crate::store::{PendingSwitch, Store, Switch, TableAccess};
+use crate::store::{Store, Switch, TableAccess};
 
 /// Target duration of writing a batch while clients write, too: on SQLite they wait for it.
 const BATCH_TIME: Duration = Duration::from_millis(20);
@@ -23,13 +23,6 @@ const BATCH_TIME: Duration = Duration::from_millis(20);
 const OUTAGE_PAUSE: Duration = Duration::from_secs(1);
 /// Longest wait of calls for the outcome of a cut-over that has failed.
 const OUTCOME_WAIT: Duration = Duration::from_secs(1);
-/// Wait of a cut-over for lists that clients receive. Further lists wait as long, and are refused
-/// after 8 s.
-const LIST_WAIT: Duration = Duration::from_secs(5);
-/// Pause before the next such wait, in which the lists that waited begin.
-const LIST_PAUSE: Duration = Duration::from_secs(1);
-/// Such waits before one without a limit: together longer than a list may take.
-const LIST_WAITS: u32 = 12;
 /// Attempts of a cut-over before which clients had changed units that modules take long for.
 const ATTEMPTS_BEHIND: u32 = 5;
 
@@ -166,7 +159,7 @@ impl Prepared {
         loop {
             online.catch_up(context, fence).await?;
             online.prepare_cut_over(context).await?;
-            let Some(pending) = pending_switch(store, &mut list_waits).await else {
+            let Some(pending) = store.try_pending_switch(&mut list_waits).await else {
                 continue;
             };
             // Again, so that little is left while all clients wait.
@@ -270,7 +263,7 @@ impl Prepared {
                 .retry(pauses::of_outcome())
                 .when(|fault| fault.is_outage() || fault.is_transient())
                 .await?;
-            store.switch().await.open(access);
+            store.switch_between_lists().await.open(access);
             Ok(())
         };
         let given_up: Result<(), StartupError> = given_up.await;
@@ -336,18 +329,4 @@ impl Prepared {
             })
             .await
     }
-}
-
-/// A pending switch. None if lists that clients receive keep it waiting, after a pause in which
-/// others begin; unless that has happened as often as it may.
-async fn pending_switch(store: &Store, list_waits: &mut u32) -> Option<PendingSwitch> {
-    if *list_waits == LIST_WAITS {
-        return Some(store.pending_switch().await);
-    }
-    let pending = store.pending_switch_within(LIST_WAIT).await;
-    if pending.is_none() {
-        *list_waits += 1;
-        tokio::time::sleep(LIST_PAUSE).await;
-    }
-    pending
 }
