@@ -2,6 +2,8 @@
 //! quarantine are decrypted, which have texts inside. Owns the counting; `status` and `rotation`
 //! interpret the counts.
 
+use std::collections::BTreeSet;
+
 use bbs_database::{Database, StatementResult, Transaction};
 use bbs_encryption::Keyring;
 use bbs_encryption::header::LabelPrefixes;
@@ -11,13 +13,15 @@ use super::tables::SealedTable;
 use super::{INSIDE_QUARANTINE, KeysError, LabelCounts, SealedScope, statement};
 use crate::migrate;
 
-/// Counts everything sealed, place by place. The `expected` labels are counted by the database;
-/// only headers of other texts are read.
+/// Counts everything sealed, place by place. Texts under configured labels and those of `others`
+/// are counted by the database; only headers of the rest are read.
 pub(super) async fn by_label(
     database: &Database,
+    keyring: &Keyring,
     scope: &SealedScope,
-    expected: &[String],
+    others: &[String],
 ) -> Result<Vec<LabelCounts>, KeysError> {
+    let expected = expected_labels(keyring, others);
     let prefixes: Vec<_> = expected
         .iter()
         .map(|label| LabelPrefixes::of(label))
@@ -25,9 +29,16 @@ pub(super) async fn by_label(
     let mut counted = Vec::new();
     for table in &scope.tables {
         let mut tx = database.read().await?;
-        counted.push(in_table(&mut tx, table, expected, &prefixes).await?);
+        counted.push(in_table(&mut tx, table, &expected, &prefixes).await?);
     }
     Ok(counted)
+}
+
+/// Each label once, since a text is counted for each.
+fn expected_labels(keyring: &Keyring, others: &[String]) -> Vec<String> {
+    let others = others.iter().map(String::as_str);
+    let labels: BTreeSet<_> = keyring.labels().chain(others).collect();
+    labels.into_iter().map(str::to_owned).collect()
 }
 
 async fn in_table(
@@ -105,4 +116,19 @@ pub(super) async fn stale(
         stale += rows.unsigned_abs();
     }
     Ok(stale)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn configured_labels_are_expected_beside_others_each_once() {
+        let keyring = Keyring::new([("new", "x"), ("old", "y")], "new").unwrap();
+        let others = ["removed".to_owned(), "old".to_owned()];
+        assert_eq!(
+            expected_labels(&keyring, &others),
+            ["new", "old", "removed"]
+        );
+    }
 }

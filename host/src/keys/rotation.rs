@@ -87,7 +87,7 @@ pub async fn check(
     if removed.is_empty() {
         return Ok(());
     }
-    let counted = count::by_label(database, scope, &removed).await?;
+    let counted = count::by_label(database, keyring, scope, &removed).await?;
     for label in removed {
         let found: Vec<_> = counted
             .iter()

@@ -100,7 +100,7 @@ pub async fn status(
     let cursors = state::cursors(&mut tx).await?;
     drop(tx);
     let known: Vec<_> = keyring.labels().map(str::to_owned).collect();
-    let mut places = count::by_label(database, scope, &known).await?;
+    let mut places = count::by_label(database, keyring, scope, &[]).await?;
     places.extend(count::inside_quarantine(database, keyring).await?.place);
     let counted = places.iter().flat_map(|place| place.labels.keys().cloned());
     let used: BTreeSet<_> = counted.chain(label.clone()).collect();
@@ -160,10 +160,7 @@ pub async fn verify(
     if bytes > LONGEST_LABEL {
         return Err(KeysError::LongLabel { bytes });
     }
-    let mut expected: BTreeSet<_> = keyring.labels().map(str::to_owned).collect();
-    expected.insert(label.to_owned());
-    let expected: Vec<_> = expected.into_iter().collect();
-    let mut places = count::by_label(database, scope, &expected).await?;
+    let mut places = count::by_label(database, keyring, scope, &[label.to_owned()]).await?;
     let quarantined = count::inside_quarantine(database, keyring).await?;
     places.extend(quarantined.place);
     // Read after the scan, so that a rotation that began during the scan is noticed: it has deleted
