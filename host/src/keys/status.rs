@@ -104,6 +104,11 @@ pub async fn status(
     places.extend(count::inside_quarantine(database, keyring).await?.place);
     let counted = places.iter().flat_map(|place| place.labels.keys().cloned());
     let used: BTreeSet<_> = counted.chain(label.clone()).collect();
+    // With a label, the recorded rotation is over: Diego's BBS has written it, and not deleted the
+    // record.
+    let rotation = underway
+        .filter(|_| label.is_none())
+        .map(|underway| describe(underway, cursors));
     Ok(KeysStatus {
         label,
         active: keyring.active_label().to_owned(),
@@ -113,7 +118,7 @@ pub async fn status(
             .collect(),
         known,
         wrong: wrong_keys(database, keyring, scope).await?,
-        rotation: underway.map(|underway| describe(underway, cursors)),
+        rotation,
         places,
     })
 }

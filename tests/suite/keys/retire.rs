@@ -105,6 +105,13 @@ async fn status_counts_texts_by_label(kind: Kind) {
         (NEW, 0, None)
     );
     assert_eq!(rotation.labels, [OLD.to_owned(), NEW.to_owned()].into());
+
+    // As Diego's BBS does at the end of its own rotation.
+    case.label_is(Some(NEW)).await;
+    let status = keys::status(&context.database, &context.keyring, &context.scope)
+        .await
+        .unwrap();
+    assert_eq!(status.rotation, None);
 }
 
 on_each_database!(verify_requires_a_clean_scan_and_the_label);
