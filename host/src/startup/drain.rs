@@ -1,8 +1,9 @@
 //! The end of a host: the work between the first request to end and the release of the lock. With
 //! `rollback_on_drain_to_version` it takes the database back to the version of the older host that
-//! takes over, while nothing else writes; without, it completes a key rotation, so that an operator
-//! who removes the old key after a clean stop finds it unused.
+//! takes over, while nothing else writes. Then it completes a key rotation, so that an operator who
+//! removes the old key after a clean stop finds it unused.
 
+use std::future;
 use std::time::Duration;
 
 use bbs_lens::layout::manifest::DataVersion;
@@ -19,7 +20,7 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Longest time of a key rotation after the first signal. bpm grants a process 15 s after the
 /// signal, and the lock has to be released before that. Some 200,000 rows take 7 s.
-const ROTATION: Duration = Duration::from_secs(10);
+pub(super) const ROTATION: Duration = Duration::from_secs(10);
 
 /// Longest time that the database has to say whether a rotation is complete, or to finish a
 /// takeover. One that does not answer must not keep the lock until bpm kills the process, or until
@@ -48,8 +49,8 @@ pub(super) fn request_drain(is_bosh_job: bool, shutdown: &Shutdown) -> Duration 
 }
 
 /// Completes a key rotation, unless an operator has paused it, a second signal arrives or it takes
-/// too long. An incomplete rotation is no failure: the next start continues it. Until then the old
-/// keys are in use, which is logged.
+/// longer than `longest`. An incomplete rotation is no failure: the next start continues it. Until
+/// then the old keys are in use, which is logged.
 ///
 /// # Errors
 /// The fence is lost.
@@ -57,16 +58,24 @@ pub(super) async fn finish_rotation(
     prepared: &Prepared,
     fence: &Fence,
     shutdown: &Shutdown,
+    longest: Option<Duration>,
 ) -> Result<(), StartupError> {
     let mut found = look(prepared, shutdown).await;
     if found.is_some() && !prepared.throttle.settings().paused {
+        let limit = longest.map_or_else(String::new, |longest| format!(", or after {longest:?}"));
         tracing::info!(
             name: "encryptor.finishing",
-            "a key rotation is in progress; this host ends when it is complete, or after {ROTATION:?}"
+            "a key rotation is in progress; this host ends when it is complete{limit}"
         );
+        let is_too_late = async {
+            match longest {
+                Some(longest) => tokio::time::sleep(longest).await,
+                None => future::pending().await,
+            }
+        };
         let rotated = tokio::select! {
             rotated = prepared.rotate(fence) => rotated.map(drop),
-            () = tokio::time::sleep(ROTATION) => Ok(()),
+            () = is_too_late => Ok(()),
             () = shutdown.reach(2) => Ok(()),
         };
         match rotated {
@@ -151,7 +160,7 @@ pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), 
         .map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))
 }
 
-/// Takes the database back, unless a request ends the host.
+/// Takes the database back, unless a request ends the host, and then completes a key rotation.
 ///
 /// `store` is the one that the API uses; `None` if this host did not serve yet.
 pub(super) async fn roll_back(
@@ -174,10 +183,13 @@ pub(super) async fn roll_back(
         take_back(prepared, fence, to).await
     };
     tokio::select! {
-        outcome = work => outcome,
+        outcome = work => outcome?,
         // A signal to a BOSH job, which completes a rollback that an earlier host had begun.
-        () = ends_the_work(prepared, shutdown) => cut_short(prepared, shutdown),
+        () = ends_the_work(prepared, shutdown) => return cut_short(prepared, shutdown),
     }
+    // Nothing limits a drain, and the older host may not have the keys of before.
+    let longest = (!shutdown.is_drain()).then_some(ROTATION);
+    finish_rotation(prepared, fence, shutdown, longest).await
 }
 
 /// Takes the database back while nothing else writes, if it is above that version.

@@ -94,7 +94,7 @@ impl MasterStage<'_> {
                 return drain::roll_back(prepared, &fence, served_store.get(), to, shutdown).await;
             }
             close_port();
-            drain::finish_rotation(prepared, &fence, shutdown).await
+            drain::finish_rotation(prepared, &fence, shutdown, Some(drain::ROTATION)).await
         };
         let outcome = tokio::select! {
             outcome = work => outcome,

@@ -544,30 +544,49 @@ async fn clean_stop_completes_the_rotation_under_way(kind: Kind) {
     answers_as_diego_did(installation.serve().address).await;
 }
 
+/// An installation whose rotation does not complete within a test.
+async fn with_a_slow_rotation(kind: Kind) -> Installation {
+    let installation = with_a_new_key(kind).await;
+    let installation = installation.set("active_key_label", BEFORE);
+    installation.succeed(&["migrate", "up"]);
+    installation
+        .set("active_key_label", AFTER)
+        .set("migration_units_per_second", 1)
+}
+
+/// Starts a host that re-seals everything.
+fn begin_rotation(installation: &Installation) -> Host {
+    let mut host = installation.serve();
+    host.wait_for_line(|line| {
+        line.contains("re-sealing everything under the active key") && line.contains(BEFORE)
+    });
+    host
+}
+
+/// Ends a host that completes its rotation by a second signal; returns its output.
+async fn cut_short(mut host: Host) -> String {
+    host.signal("TERM");
+    host.wait_for_line(|line| {
+        line.contains("this host ends when it is complete") || line.contains(UNKNOWN)
+    });
+    host.signal("TERM");
+    output_of_end(host).await
+}
+
+const UNFINISHED: &str = "the key rotation is not complete: keep these keys";
+
 on_each_database!(stop_before_the_rotation_completes_names_the_keys_to_keep);
 async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
     let stop = async || {
-        // Throttled so that the rotation does not complete within the test.
-        let installation = with_a_new_key(kind).await;
-        let installation = installation.set("active_key_label", BEFORE);
-        installation.succeed(&["migrate", "up"]);
-        let installation = installation
-            .set("active_key_label", AFTER)
-            .set("migration_units_per_second", 1);
-        let mut host = installation.serve();
-        host.wait_for_line(|line| {
-            line.contains("re-sealing everything under the active key") && line.contains(BEFORE)
-        });
-        host.signal("TERM");
-        host.wait_for_line(|line| {
-            line.contains("this host ends when it is complete") || line.contains(UNKNOWN)
-        });
-        host.signal("TERM");
-        (installation, output_of_end(host).await)
+        let installation = with_a_slow_rotation(kind).await;
+        let output = cut_short(begin_rotation(&installation)).await;
+        (installation, output)
     };
     let (installation, output) = stopped(stop).await;
-    let left = "the key rotation is not complete: keep these keys";
-    assert!(output.contains(left) && output.contains(BEFORE), "{output}");
+    assert!(
+        output.contains(UNFINISHED) && output.contains(BEFORE),
+        "{output}"
+    );
     let status = installation.succeed(&["keys", "status"]);
     assert!(
         status.contains("Keep key-2024 in `encryption_keys` until then"),
@@ -581,7 +600,7 @@ async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
         ((), output_of_end(host).await)
     };
     let ((), output) = stopped(stop_paused).await;
-    assert!(output.contains(left), "{output}");
+    assert!(output.contains(UNFINISHED), "{output}");
     assert!(
         !output.contains("this host ends when it is complete"),
         "{output}"
@@ -593,4 +612,28 @@ async fn stop_before_the_rotation_completes_names_the_keys_to_keep(kind: Kind) {
         refused.contains("still under the key \"key-2024\""),
         "{refused}"
     );
+}
+
+/// Goal: an operator who goes back to an older host learns which keys it needs. Method: a host that
+/// has nothing to take back is cut short; then one is drained that has not re-sealed anything.
+#[tokio::test(flavor = "multi_thread")]
+async fn host_that_takes_the_database_back_completes_the_rotation_or_names_the_keys_to_keep() {
+    let installation = with_a_slow_rotation(Kind::Sqlite).await;
+    let installation = installation.set("rollback_on_drain_to_version", NEWEST);
+    let stop = async || ((), cut_short(begin_rotation(&installation)).await);
+    let ((), output) = stopped(stop).await;
+    assert!(
+        output.contains(UNFINISHED) && output.contains(BEFORE),
+        "{output}"
+    );
+
+    let installation = installation.set("rollback_on_drain_to_version", fixture::VERSION);
+    let host = begin_rotation(&installation);
+    installation.succeed(&["migrate", "pause"]);
+    installation.succeed(&["migrate", "rate", "none"]);
+    installation.succeed(&["drain"]);
+    let output = output_of_end(host).await;
+    assert!(!output.contains(UNFINISHED), "{output}");
+    assert_eq!(installation.data_version(), fixture::VERSION);
+    installation.succeed(&["keys", "verify", "--label", BEFORE]);
 }
