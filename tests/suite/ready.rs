@@ -1,5 +1,6 @@
 //! `bbs ready`, and a host in a system that has no authorities of certificates.
 
+use std::io::{Read, Write};
 use std::net::TcpListener;
 
 use serde_json::{Value, json};
@@ -89,4 +90,32 @@ fn wait_ends_though_the_health_port_does_not_answer() {
     silent.set_nonblocking(true).unwrap();
     let requests = std::iter::from_fn(|| silent.accept().ok()).count();
     assert_eq!(requests, 1, "the first request takes the whole wait");
+}
+
+/// Goal: the answer of another program at the address neither controls the terminal nor fills it.
+#[test]
+fn endless_answer_of_another_program_is_shown_as_one_line() {
+    let other = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let answering = std::thread::spawn(move || {
+        let (mut stream, _) = other.accept().unwrap();
+        let request = stream.read(&mut [0; 1024]).unwrap();
+        assert!(request > 0);
+        let head = b"HTTP/1.1 500 Internal Server Error\r\nconnection: close\r\n\r\n";
+        stream.write_all(head).unwrap();
+        // Until the client has closed the connection.
+        while stream.write_all(b"\x1b[2J\n").is_ok() {}
+    });
+    let installation = Installation::new(&modules(), Kind::Sqlite).set("health_address", address);
+    let output = installation.run(&["ready"]);
+    let message = errors(&output);
+    assert_eq!(output.status.code(), Some(1), "{message}");
+    assert!(
+        message.starts_with(r"bbs: the host is not ready: \u{1b}[2J\n\u{1b}[2J"),
+        "{message}"
+    );
+    let line = message.trim_end();
+    assert!(!line.contains(char::is_control), "{message}");
+    assert!(line.len() < 64 << 10, "{} bytes", line.len());
+    answering.join().unwrap();
 }

@@ -190,10 +190,11 @@ pub(super) fn explained(error: CallError) -> anyhow::Error {
         CallError::Router { .. }
         | CallError::Status { .. }
         | CallError::NotAStream { .. }
-        | CallError::Undecodable { .. } => {
+        | CallError::Undecodable { .. }
+        | CallError::Event { .. } => {
             "check that the address is that of a BBS, and of its API".to_owned()
         }
-        CallError::Refused(_) | CallError::Event { .. } => return error.into(),
+        CallError::Refused(_) => return error.into(),
     };
     FailedCall {
         failure: error,
@@ -211,7 +212,9 @@ struct FailedCall {
 
 impl fmt::Display for FailedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}; {}", self.failure, self.advice)
+        // A part may be the body of another server.
+        let failure = printable::line(&self.failure.to_string());
+        write!(f, "{failure}; {}", self.advice)
     }
 }
 
@@ -230,6 +233,20 @@ pub(super) fn printable(text: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn body_of_another_server_is_shown_as_one_line() {
+        let failure = CallError::Status {
+            url: "http://127.0.0.1:8889/v1/ping".to_owned(),
+            status: 500,
+            reason: "<html>\n\u{1b}]0;title\u{7}".to_owned(),
+        };
+        let shown = explained(failure).to_string();
+        assert!(
+            shown.contains(r"status 500 (<html>\n\u{1b}]0;title\u{7}); check"),
+            "{shown}"
+        );
+    }
 
     #[test]
     fn unspecified_address_is_reached_on_the_loopback_interface() {

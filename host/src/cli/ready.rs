@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use backon::Retryable;
-use bbs_work::pauses;
+use bbs_work::{pauses, printable};
 use clap::Args;
 use serde::Serialize;
 
@@ -20,6 +20,8 @@ use crate::tls;
 const LONGEST_REQUEST: Duration = Duration::from_secs(5);
 /// Time that a request of a wait has at least, also at the end of the wait.
 const LAST_REQUEST: Duration = Duration::from_secs(1);
+/// Bytes of an answer that are shown as the reason.
+const REASON_BYTES: usize = 4096;
 
 /// Report whether the host of this configuration is ready: whether it has reached its database and
 /// tried its keys.
@@ -101,7 +103,7 @@ async fn request(
     address: SocketAddr,
     longest: Duration,
 ) -> Result<(), String> {
-    let answer = client
+    let mut answer = client
         .get(format!("http://{address}/ready"))
         .timeout(longest)
         .send()
@@ -111,10 +113,18 @@ async fn request(
     if status.is_success() {
         return Ok(());
     }
-    let text = answer.text().await.unwrap_or_default();
-    Err(if text.trim().is_empty() {
+    // Another program may listen there.
+    let mut body = Vec::new();
+    while body.len() < REASON_BYTES
+        && let Ok(Some(chunk)) = answer.chunk().await
+    {
+        body.extend_from_slice(&chunk);
+    }
+    body.truncate(REASON_BYTES);
+    let reason = printable::line(String::from_utf8_lossy(&body).trim());
+    Err(if reason.is_empty() {
         format!("{address} answers {status}")
     } else {
-        text.trim().to_owned()
+        reason
     })
 }
