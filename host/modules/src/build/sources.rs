@@ -54,6 +54,18 @@ struct Package {
     name: Option<String>,
 }
 
+/// The output of `cargo metadata --no-deps`: a workspace with all its packages.
+#[derive(Debug, Deserialize)]
+struct CargoMetadata {
+    workspace_root: PathBuf,
+    packages: Vec<CargoPackage>,
+}
+
+#[derive(Debug, Deserialize)]
+struct CargoPackage {
+    manifest_path: PathBuf,
+}
+
 /// Returns the crates that a list (such as `migrations-wasm/catalog.toml`) names, in its order.
 ///
 /// # Errors
@@ -108,26 +120,42 @@ pub(super) fn package_name(crate_folder: &Path) -> Result<String, SourceError> {
 /// Crates by the folders of the workspaces that they belong to.
 pub(super) type Workspaces<'a> = BTreeMap<PathBuf, Vec<&'a PathBuf>>;
 
-/// The workspaces of crates. A crate that belongs to none has its own folder as one.
+/// The workspaces of crates. A crate that belongs to none has its own folder as one. Calls cargo
+/// once for each workspace: a call takes as long as reading all its manifests.
 pub(super) fn workspaces_of(crates: &[PathBuf]) -> Result<Workspaces<'_>, BuildError> {
     let mut workspaces = Workspaces::new();
+    let mut by_manifest = BTreeMap::new();
     for crate_folder in crates {
+        // Reports a missing manifest: cargo would look for one in the folders above.
+        package_name(crate_folder)?;
+        let manifest = canonical(&crate_folder.join("Cargo.toml"))?;
+        if !by_manifest.contains_key(&manifest) {
+            let CargoMetadata {
+                workspace_root,
+                packages,
+            } = metadata(crate_folder)?;
+            let workspace = canonical(&workspace_root)?;
+            for package in packages {
+                by_manifest.insert(canonical(&package.manifest_path)?, workspace.clone());
+            }
+        }
+        let workspace = by_manifest
+            .get(&manifest)
+            .expect("cargo names the package of the folder that it is called in");
         workspaces
-            .entry(workspace_of(crate_folder)?)
+            .entry(workspace.clone())
             .or_default()
             .push(crate_folder);
     }
     Ok(workspaces)
 }
 
-/// The folder of a crate's workspace according to cargo: a workspace above it may exclude it, and
-/// its manifest may name one elsewhere.
-fn workspace_of(crate_folder: &Path) -> Result<PathBuf, BuildError> {
-    // Reports a missing manifest: cargo would look for one in the folders above.
-    package_name(crate_folder)?;
+/// The workspace of a crate according to cargo: one above it may exclude it, and its manifest may
+/// name one elsewhere.
+fn metadata(crate_folder: &Path) -> Result<CargoMetadata, BuildError> {
     let output = Command::new(program("CARGO", "cargo"))
         .current_dir(crate_folder)
-        .args(["locate-project", "--workspace", "--message-format", "plain"])
+        .args(["metadata", "--no-deps", "--format-version", "1"])
         .output()
         .map_err(|source| BuildError::Cargo { source })?;
     if !output.status.success() {
@@ -135,15 +163,14 @@ fn workspace_of(crate_folder: &Path) -> Result<PathBuf, BuildError> {
             output: String::from_utf8_lossy(&output.stderr).into_owned(),
         });
     }
-    let printed = String::from_utf8_lossy(&output.stdout);
-    let manifest = Path::new(printed.trim_end());
-    let workspace = manifest.parent().expect("a manifest is in a folder");
-    Ok(canonical(workspace)?)
+    serde_json::from_slice(&output.stdout).map_err(|error| BuildError::Cargo {
+        source: error.into(),
+    })
 }
 
-fn canonical(folder: &Path) -> Result<PathBuf, SourceError> {
-    folder.canonicalize().map_err(|source| SourceError::Read {
-        path: folder.to_owned(),
+fn canonical(path: &Path) -> Result<PathBuf, SourceError> {
+    path.canonicalize().map_err(|source| SourceError::Read {
+        path: path.to_owned(),
         source,
     })
 }
@@ -170,9 +197,9 @@ mod tests {
     fn crate_that_a_workspace_excludes_is_one_of_its_own() {
         let folder = tempfile::tempdir().unwrap();
         let top = folder.path().canonicalize().unwrap();
-        let manifest = "[workspace]\nmembers = [\"member\"]\nexclude = [\"other\"]\n";
+        let manifest = "[workspace]\nmembers = [\"member\", \"beside\"]\nexclude = [\"other\"]\n";
         std::fs::write(top.join("Cargo.toml"), manifest).unwrap();
-        let crates = ["member", "other", "stray"].map(|name| {
+        let crates = ["member", "other", "beside", "stray"].map(|name| {
             let crate_folder = top.join(name);
             std::fs::create_dir_all(crate_folder.join("src")).unwrap();
             std::fs::write(crate_folder.join("src/lib.rs"), "").unwrap();
@@ -180,10 +207,13 @@ mod tests {
             std::fs::write(crate_folder.join("Cargo.toml"), manifest).unwrap();
             crate_folder
         });
-        let [member, other, _] = &crates;
-        let expected = [(top.clone(), vec![member]), (other.clone(), vec![other])];
+        let [member, other, beside, _] = &crates;
+        let expected = [
+            (top.clone(), vec![member, beside]),
+            (other.clone(), vec![other]),
+        ];
         assert_eq!(
-            workspaces_of(&crates[..2]).unwrap(),
+            workspaces_of(&crates[..3]).unwrap(),
             Workspaces::from(expected)
         );
         let error = workspaces_of(&crates).unwrap_err().to_string();
