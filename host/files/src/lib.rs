@@ -84,7 +84,7 @@ pub fn read_text(path: &Path) -> io::Result<String> {
 /// # Errors
 /// As [`read_open`]; [`ErrorKind::InvalidData`] if it is not UTF-8.
 pub fn read_open_text(file: impl Read, limit: u64) -> io::Result<String> {
-    let bytes = read_open(file, limit)?;
+    let bytes = read_into(Vec::new(), file, limit)?;
     String::from_utf8(bytes)
         .map_err(|error| io::Error::new(ErrorKind::InvalidData, error.utf8_error()))
 }
@@ -99,13 +99,18 @@ pub fn beginning(path: &Path, length: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Reads the rest of an open file or stream.
+/// Reads the rest of an open file.
 ///
 /// # Errors
 /// The file cannot be read; [`ErrorKind::FileTooLarge`] if there are more than `limit` bytes.
-pub fn read_open(file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    // The size that the file states may be outdated, so what is read is limited.
+pub fn read_open(file: File, limit: u64) -> io::Result<Vec<u8>> {
+    // A buffer that grows while it is filled is copied several times.
+    let size = file.metadata()?.len().min(limit);
+    read_into(Vec::with_capacity(size as usize), file, limit)
+}
+
+fn read_into(mut bytes: Vec<u8>, file: impl Read, limit: u64) -> io::Result<Vec<u8>> {
+    // The size that a file states may be outdated, so what is read is limited.
     file.take(limit + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > limit {
         return Err(io::Error::new(
