@@ -35,7 +35,7 @@ use crate::clock::Clock;
 use crate::lock::fence::FenceError;
 use crate::migrate::MigrateError;
 
-pub use rotation::{Rotated, begin, check, rotate, rotate_all, survey};
+pub use rotation::{Rotated, begin, check, is_due, rotate, rotate_all, survey};
 pub use sample::{WrongKey, wrong_keys};
 #[cfg(test)]
 pub use status::RotationStatus;

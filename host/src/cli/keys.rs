@@ -147,7 +147,7 @@ async fn verify(
 async fn rotate(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let (lock, fence) = match prepared
-        .lock_now(async || prepared.may_rotate().await)
+        .lock_now(async || prepared.may_rotate().await.map(drop))
         .await
     {
         Err(StartupError::Locked { holder }) => anyhow::bail!(
@@ -165,7 +165,6 @@ async fn rotate(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
 
 async fn survey(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    prepared.may_rotate().await?;
     let survey = prepared.survey_rotation().await?;
     let active = prepared.keyring.active_label();
     form.print(&result(active, &survey), || {

@@ -118,6 +118,15 @@ async fn known_label(tx: &mut Transaction, keyring: &Keyring) -> Result<Option<S
     }
 }
 
+/// Whether a rotation is due: the database does not have the label of the active key.
+///
+/// # Errors
+/// If the label in the database is not in the keyring, or the database cannot be read.
+pub async fn is_due(database: &Database, keyring: &Keyring) -> Result<bool, KeysError> {
+    let label = known_label(&mut database.read().await?, keyring).await?;
+    Ok(label.as_deref() != Some(keyring.active_label()))
+}
+
 /// Begins a rotation: deletes the label unless it is that of the active key. Called before anything
 /// is sealed under the active key. Returns whether a rotation is due.
 ///
@@ -125,10 +134,7 @@ async fn known_label(tx: &mut Transaction, keyring: &Keyring) -> Result<Option<S
 /// If the label in the database is not in the keyring, the database fails, or this host is no
 /// longer the master.
 pub async fn begin(context: &RotationContext, fence: &Fence) -> Result<bool, KeysError> {
-    let mut tx = context.database.read().await?;
-    let label = known_label(&mut tx, &context.keyring).await?;
-    drop(tx);
-    let is_due = label.as_deref() != Some(context.keyring.active_label());
+    let is_due = is_due(&context.database, &context.keyring).await?;
     if is_due {
         withdraw_label(context, fence, &BTreeSet::new()).await?;
     }

@@ -100,38 +100,46 @@ impl Prepared {
         Ok(keys::check(&self.database, &self.keyring, &scope).await?)
     }
 
-    /// Checks that database and keys are ready for a rotation. Reads only.
+    /// Checks that database and keys are ready for a rotation, and returns what it would seal.
+    /// Reads only.
     ///
     /// # Errors
     /// [`StartupError::NothingToRotate`], [`StartupError::MigrationUnderWay`], or as
     /// [`known_sealed`](Self::known_sealed) and [`check_keys`](Self::check_keys).
-    pub async fn may_rotate(&self) -> Result<(), StartupError> {
+    pub async fn may_rotate(&self) -> Result<SealedScope, StartupError> {
         if migrate::found(&self.database).await? == Found::Fresh {
             return Err(StartupError::NothingToRotate);
         }
-        self.known_sealed().await?;
+        let scope = self.known_sealed().await?;
         if migrate::is_between(&self.database).await? {
             return Err(StartupError::MigrationUnderWay);
         }
-        self.check_keys().await
+        keys::check(&self.database, &self.keyring, &scope).await?;
+        Ok(scope)
     }
 
     /// Withdraws the label in `configurations` before the first record is sealed under the active
     /// key.
     pub(super) async fn begin_rotation(&self, fence: &Fence) -> Result<(), StartupError> {
-        let context = self.keys_context(self.sealed_as_found().await?);
-        keys::begin(&context, fence).await?;
+        if keys::is_due(&self.database, &self.keyring).await? {
+            let context = self.keys_context(self.sealed_as_found().await?);
+            keys::begin(&context, fence).await?;
+        }
         Ok(())
     }
 
     /// Re-seals everything under the active key, unless the database has its label. The database
-    /// must not be between two versions.
+    /// must not be between two versions then.
     ///
     /// # Errors
-    /// As [`may_rotate`](Self::may_rotate); or if the database fails, or the fence is lost.
+    /// As [`may_rotate`](Self::may_rotate), if a rotation is due; or if the database fails, or the
+    /// fence is lost.
     pub async fn rotate(&self, fence: &Fence) -> Result<Rotated, StartupError> {
-        let context = self.checked_rotation().await?;
-        let rotated = keys::rotate(&context, fence).await?;
+        let rotated = if keys::is_due(&self.database, &self.keyring).await? {
+            keys::rotate(&self.checked_rotation().await?, fence).await?
+        } else {
+            Rotated::default()
+        };
         self.log_end_of_rotation(&rotated);
         Ok(rotated)
     }
@@ -149,7 +157,7 @@ impl Prepared {
     }
 
     async fn checked_rotation(&self) -> Result<keys::RotationContext, StartupError> {
-        self.may_rotate().await?;
+        let scope = self.may_rotate().await?;
         let active = self.keyring.active_label();
         if let Some(Unfinished { labels, rewritten }) = self.unfinished_rotation().await? {
             tracing::info!(
@@ -157,7 +165,7 @@ impl Prepared {
                 active, ?labels, rewritten, "re-sealing everything under the active key; keep the other keys until it is complete"
             );
         }
-        Ok(self.keys_context(self.known_sealed().await?))
+        Ok(self.keys_context(scope))
     }
 
     fn log_end_of_rotation(&self, rotated: &Rotated) {
@@ -190,9 +198,10 @@ impl Prepared {
     /// not under the active key, and writes nothing.
     ///
     /// # Errors
-    /// As [`known_sealed`](Self::known_sealed), or the database cannot be read.
+    /// As [`may_rotate`](Self::may_rotate), or the database cannot be read.
     pub async fn survey_rotation(&self) -> Result<Rotated, StartupError> {
-        Ok(keys::survey(&self.keys_context(self.known_sealed().await?)).await?)
+        let scope = self.may_rotate().await?;
+        Ok(keys::survey(&self.keys_context(scope)).await?)
     }
 
     pub(super) async fn unfinished_rotation(&self) -> Result<Option<Unfinished>, KeysError> {
