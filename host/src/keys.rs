@@ -21,8 +21,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs_database::schema::ReadBackError;
-use bbs_database::{Database, DatabaseError, SqlError, StatementError, is_transient};
+use bbs_database::schema::{self, ReadBackError};
+use bbs_database::{
+    Database, DatabaseError, SqlError, StatementError, StatementResult, is_transient,
+};
 use bbs_encryption::header::label_of;
 use bbs_encryption::{Keyring, LONGEST_LABEL};
 use bbs_lens::layout::manifest::DataVersion;
@@ -117,16 +119,17 @@ impl SealedScope {
         layout: &Layout,
         own: &[Table],
     ) -> Result<Self, KeysError> {
-        let mut tables = Vec::new();
         let mut tx = database.read().await?;
-        for table in SealedTable::all(layout, own) {
-            if state::exists(&mut tx, &table.name).await? {
-                tables.push(table);
-            }
-        }
+        let all = SealedTable::all(layout, own);
+        let names: Vec<_> = all.iter().map(|table| table.name.as_str()).collect();
+        let existing = schema::existing(&mut tx, &names).await;
+        let existing = existing.about("the list of tables")?;
+        let tables = all
+            .iter()
+            .filter(|table| existing.contains(table.name.as_str()));
         Ok(Self {
             data_version,
-            tables,
+            tables: tables.cloned().collect(),
         })
     }
 }

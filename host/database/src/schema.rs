@@ -13,7 +13,7 @@ mod portable;
 mod postgres;
 mod sqlite;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_lens::layout::schema::{Column, ColumnType, Index, Literal, Table};
 use sea_query::{
@@ -552,15 +552,34 @@ pub fn expected(dialect: Dialect, table: &Table) -> PhysicalTable {
 /// # Errors
 /// If the query fails.
 pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError> {
+    Ok(!existing(tx, &[table]).await?.is_empty())
+}
+
+/// Those of some tables that exist in the current schema. In one query, however many there are.
+///
+/// # Errors
+/// If the query fails.
+pub async fn existing<'a>(
+    tx: &mut Transaction,
+    tables: &[&'a str],
+) -> Result<BTreeSet<&'a str>, SqlError> {
+    // An empty list is no SQL.
+    if tables.is_empty() {
+        return Ok(BTreeSet::new());
+    }
     let statement = match tx.dialect() {
-        Dialect::Sqlite => sqlite::EXISTS,
+        Dialect::Sqlite => sqlite::TABLES,
         Dialect::Postgres => postgres::TABLES,
-        Dialect::Mysql => mysql::EXISTS,
+        Dialect::Mysql => mysql::TABLES,
     };
-    Ok(tx
-        .fetch_optional(sql(statement).bind(table))
-        .await?
-        .is_some())
+    let mut existing = BTreeSet::new();
+    for row in tx.fetch(of_list(statement, "?", tables)).await? {
+        let found = row.text_or_empty(1)?;
+        // SQLite, and MySQL on some systems, find a table by its name in letters of any case.
+        let named = tables.iter().copied();
+        existing.extend(named.filter(|table| table.eq_ignore_ascii_case(found)));
+    }
+    Ok(existing)
 }
 
 /// Reads the definition of a table; `None` if it does not exist.

@@ -132,26 +132,35 @@ pub(super) async fn not_a_table(
 /// Another host has raised the fence, or the database fails.
 pub async fn create_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
+    let own = own_tables::tables();
+    let names: Vec<_> = own.iter().map(|table| table.name.as_str()).collect();
+    let existing = schema::existing(&mut reader, &names).await;
+    let existing = existing.about("the list of tables")?;
+    let absent: Vec<_> = own
+        .iter()
+        .filter(|table| !existing.contains(table.name.as_str()))
+        .collect();
+    if absent.is_empty() {
+        return Ok(());
+    }
     let layouts = layout_history(&context.migrations)?;
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
     let options = schema::options_beside(&mut reader, &tables, &[])
         .await
         .about("the list of tables")?;
     let mut statements = Vec::new();
-    for table in own_tables::tables() {
-        if !exists(&mut reader, &table.name).await? {
-            statements.extend(schema::create_table_like(
-                reader.dialect(),
-                &table,
-                &table.name,
-                &options,
-            ));
-            statements.extend(schema::create_indexes(
-                reader.dialect(),
-                &table.name,
-                &table.indexes,
-            ));
-        }
+    for table in absent {
+        statements.extend(schema::create_table_like(
+            reader.dialect(),
+            table,
+            &table.name,
+            &options,
+        ));
+        statements.extend(schema::create_indexes(
+            reader.dialect(),
+            &table.name,
+            &table.indexes,
+        ));
     }
     drop(reader);
     change_schema(context, fence, &statements).await

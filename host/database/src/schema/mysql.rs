@@ -7,8 +7,8 @@ use bbs_lens::layout::schema::{ColumnType, Index};
 use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index, quoted};
 use crate::{SqlError, Transaction, sql};
 
-pub(super) const EXISTS: &str = "SELECT 1 FROM information_schema.tables \
-     WHERE table_schema = DATABASE() AND table_name = ? AND table_type = 'BASE TABLE'";
+pub(super) const TABLES: &str = "SELECT 1, CAST(table_name AS CHAR) FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name IN (?) AND table_type = 'BASE TABLE'";
 
 const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), is_nullable = 'YES', \
      CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%', \

@@ -7,8 +7,8 @@ use bbs_lens::layout::values::Encoding;
 use super::{ColumnOptions, PhysicalColumn, PhysicalTable, add_to_index};
 use crate::{SqlError, Transaction, sql};
 
-pub(super) const EXISTS: &str =
-    "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ? COLLATE NOCASE";
+pub(super) const TABLES: &str =
+    "SELECT rowid, name FROM sqlite_master WHERE type = 'table' AND name COLLATE NOCASE IN (?)";
 
 const BOOLEAN: &str = "BOOLEAN";
 const INTEGER: &str = "BIGINT";

@@ -105,6 +105,8 @@ async fn ensure_table_is_idempotent() {
             .unwrap();
     }
     assert!(exists(&mut tx, "sample").await.unwrap());
+    let found = existing(&mut tx, &["absent", "Sample", "other"]).await;
+    assert_eq!(found.unwrap(), BTreeSet::from(["Sample"]));
 }
 
 #[tokio::test]
