@@ -33,10 +33,14 @@ impl HistoryPair {
 
     /// The declared layouts for a database on which these migrations ran.
     pub(super) fn after(context: &Context, ran: &MigrationSet) -> Result<Self, MigrateError> {
-        Ok(Self {
-            ran: LayoutHistory::that_ran(context.manifests(), ran)?,
-            catalog: layout_history(&context.migrations)?,
-        })
+        let catalog = layout_history(&context.migrations)?;
+        // Without insertions they are the same, and a copy takes a fraction of the time.
+        let ran = if ran.inserted(&catalog.migrations()).next().is_some() {
+            LayoutHistory::that_ran(context.manifests(), ran)?
+        } else {
+            catalog.clone()
+        };
+        Ok(Self { ran, catalog })
     }
 
     /// The layouts with what the owner of the database has added to its tables.

@@ -13,7 +13,7 @@ use bbs_lens::layout::schema::Layout;
 use super::decide::{Decision, Found, Intent, decide};
 use super::examine;
 use super::state::{self, Phase};
-use super::{Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history};
+use super::{Context, HistoryPair, MigrateError, Work, found, history_pair};
 
 /// The decision of a start with this intent.
 ///
@@ -21,9 +21,8 @@ use super::{Context, HistoryPair, MigrateError, Work, found, history_pair, layou
 /// An obstacle, or a database that cannot be read. Nothing was written.
 pub async fn look(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
     let mut reader = context.database.read().await?;
-    let layouts = layout_history(&context.migrations)?;
     let found = found::read(&mut reader).await?;
-    let decision = decide(&found, intent).explained(|version| layouts.at(version).is_some());
+    let decision = decide(&found, intent).explained(|version| context.migration(version).is_some());
     if !matches!(decision, Decision::ShutDown(_)) && found != Found::Fresh {
         let current = state::current_of(&found);
         check_history(context, current, &state::applied(&mut reader).await?)?;
@@ -113,7 +112,7 @@ pub async fn layout_that_ran(
     current: DataVersion,
 ) -> Result<Layout, MigrateError> {
     let unknown = MigrateError::UnknownVersion { version: current };
-    if layout_history(&context.migrations)?.at(current).is_none() {
+    if context.migration(current).is_none() {
         return Err(unknown);
     }
     let mut reader = context.database.read().await?;
