@@ -178,6 +178,11 @@ pub async fn write_to(database: &TestDatabase) {
     write_share_to(database, 1).await;
 }
 
+/// Writes a quarter of the fixture, for tests in which the number of its records has no effect.
+pub async fn write_small_to(database: &TestDatabase) {
+    write_share_to(database, 4).await;
+}
+
 /// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no
 /// unit.
 pub async fn write_share_to(database: &TestDatabase, nth: u32) {

@@ -43,6 +43,14 @@ impl Installation {
         installation
     }
 
+    /// [`Self::of_diego`] with a quarter of its records, for tests in which their number has no
+    /// effect.
+    pub async fn of_small_diego(modules_dir: &Path, kind: Kind) -> Self {
+        let installation = Self::new(modules_dir, kind);
+        fixture::write_small_to(&installation.database).await;
+        installation
+    }
+
     /// [`Self::new`] with a database that may have content.
     pub fn on(database: TestDatabase, modules_dir: &Path) -> Self {
         let folder = tempfile::tempdir().expect("a temporary folder");

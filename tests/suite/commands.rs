@@ -17,7 +17,7 @@ on_each_database!(dry_runs_show_the_result_of_the_command_and_write_nothing);
 /// Goal: an operator sees what a command would do. Method: the dry run first, with a comparison of
 /// the whole database, then the command.
 async fn dry_runs_show_the_result_of_the_command_and_write_nothing(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules(), kind).await;
     let keys = json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
     let before = dump(&installation.database).await;
     for (way, to) in [("down", OLDEST), ("up", NEWEST)] {
@@ -59,7 +59,7 @@ async fn dry_runs_show_the_result_of_the_command_and_write_nothing(kind: Kind) {
 
 #[tokio::test]
 async fn release_names_the_version_of_a_plan_and_of_a_migration() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let plan = installation.succeed(&["migrate", "plan", "--to", "0.1", "--json"]);
     let plan: Value = serde_json::from_str(&plan).unwrap();
     assert_eq!(plan["to"], 1_795_000_000_u64);
@@ -88,7 +88,7 @@ async fn release_names_the_version_of_a_plan_and_of_a_migration() {
 
 #[tokio::test]
 async fn way_down_is_confirmed_at_a_terminal_only() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let to = OLDEST.to_string();
     let down =
         |more: &[&str]| installation.command(&[&["migrate", "down", "--to", &to], more].concat());
@@ -128,7 +128,7 @@ async fn way_down_is_confirmed_at_a_terminal_only() {
 
 on_each_database!(history_shows_each_migration_with_its_end_its_host_and_its_modules);
 async fn history_shows_each_migration_with_its_end_its_host_and_its_modules(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind)
+    let installation = Installation::of_small_diego(&modules(), kind)
         .await
         .set("uuid", "z1");
     let history = || -> Value {

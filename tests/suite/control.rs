@@ -16,7 +16,7 @@ use crate::harness::{pause, until};
 
 /// An installation at the oldest version, whose next start copies rows.
 async fn at_oldest(kind: Kind) -> Installation {
-    let installation = Installation::of_diego(&modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules(), kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     installation
 }
@@ -162,7 +162,7 @@ async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
 
 #[tokio::test]
 async fn migrate_down_can_be_throttled_while_it_runs() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite)
         .await
         .set("migration_units_per_second", 1);
     let down = installation
@@ -182,7 +182,7 @@ async fn migrate_down_can_be_throttled_while_it_runs() {
 
 #[tokio::test]
 async fn invalid_rate_is_rejected_with_an_example() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     for (rate, part) in [
         ("0/s", "use `bbs migrate pause`"),
         ("fast", "write it as in 500/s"),
@@ -195,7 +195,7 @@ async fn invalid_rate_is_rejected_with_an_example() {
 
 #[tokio::test]
 async fn metrics_have_a_separate_listener() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite)
         .await
         .set("metrics_address", "127.0.0.1:0");
     let mut host = Host::start(installation.command(&["serve"]), "metrics=");
@@ -260,7 +260,7 @@ async fn metrics_have_a_separate_listener() {
 
 on_each_database!(rollback_on_drain_migrates_down_at_termination);
 async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules(), kind).await;
     let command = installation.command(&[
         "serve",
         "--rollback-on-drain-to-version",
@@ -280,7 +280,7 @@ async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
 
 on_each_database!(interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting);
 async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules(), kind).await;
     assert!(
         installation.serve().terminate().success(),
         "it migrates without the limit below"
@@ -311,7 +311,7 @@ async fn interrupted_rollback_is_completed_only_by_a_host_with_the_same_setting(
 
 on_each_database!(drain_migrates_down_and_returns_once_the_host_has_ended);
 async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind)
+    let installation = Installation::of_small_diego(&modules(), kind)
         .await
         .set("rollback_on_drain_to_version", VERSION);
     let mut host = installation.serve();
@@ -343,7 +343,7 @@ async fn drain_migrates_down_and_returns_once_the_host_has_ended(kind: Kind) {
 /// lock, whose drain does that.
 #[tokio::test]
 async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
-    let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let master = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let absent = Installation::on(master.database.clone(), &modules())
         .set("rollback_on_drain_to_version", VERSION)
         .set("lock_ttl", "1s");
@@ -373,7 +373,7 @@ async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
 /// full.
 #[tokio::test]
 async fn drain_does_its_work_and_succeeds_with_a_full_disk_at_standard_output() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite)
         .await
         .set("rollback_on_drain_to_version", VERSION);
     let drain = |arguments: &[&str]| {
@@ -396,7 +396,7 @@ async fn drain_does_its_work_and_succeeds_with_a_full_disk_at_standard_output() 
 on_each_database!(drain_fails_while_the_host_of_its_configuration_holds_the_lock);
 /// Method: a second installation with the `uuid` of the host, which has another admin socket.
 async fn drain_fails_while_the_host_of_its_configuration_holds_the_lock(kind: Kind) {
-    let master = Installation::of_diego(&modules(), kind)
+    let master = Installation::of_small_diego(&modules(), kind)
         .await
         .set("uuid", "bbs-1");
     let serving = master.serve();
@@ -423,7 +423,7 @@ async fn drain_fails_while_the_host_of_its_configuration_holds_the_lock(kind: Ki
 /// Where no host answers it is reported: the host may listen at another socket.
 #[tokio::test]
 async fn host_whose_configuration_has_become_faulty_is_drained() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let mut host = installation.serve();
     let faulty = installation.set("quarantine_limit", "x");
     assert_eq!(faulty.succeed(&["drain"]), "The host has ended.\n");
@@ -439,7 +439,7 @@ async fn host_whose_configuration_has_become_faulty_is_drained() {
 
 #[tokio::test]
 async fn drain_without_a_rollback_ends_the_host() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let mut host = installation.serve();
     let reports = installation.succeed(&["drain", "--json"]);
     let last: Value = serde_json::from_str(reports.lines().last().unwrap()).unwrap();
@@ -459,7 +459,7 @@ fn waiting(standby: &Installation) -> Child {
 
 #[tokio::test]
 async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
-    let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let master = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let standby = Installation::on(master.database.clone(), &modules());
     let serving = master.serve();
     let mut waiting = waiting(&standby);
@@ -472,7 +472,7 @@ async fn drain_of_a_standby_ends_it_and_leaves_the_master_alone() {
 /// master.
 #[tokio::test]
 async fn drain_of_a_standby_leaves_the_way_back_to_the_master() {
-    let master = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let master = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let standby = Installation::on(master.database.clone(), &modules())
         .set("rollback_on_drain_to_version", VERSION);
     let serving = master.serve();
@@ -496,7 +496,7 @@ async fn drain_of_a_standby_leaves_the_way_back_to_the_master() {
 on_each_database!(drain_takes_the_database_back_after_a_host_that_has_not);
 /// Method: the key is set after the host has read its configuration.
 async fn drain_takes_the_database_back_after_a_host_that_has_not(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules(), kind).await;
     let mut host = installation.serve();
     let installation = installation.set("rollback_on_drain_to_version", VERSION);
     let shown = installation.succeed(&["drain"]);
@@ -524,7 +524,7 @@ async fn drain_takes_the_database_back_after_a_host_that_has_not(kind: Kind) {
 
 #[tokio::test]
 async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     assert!(
         installation.serve().terminate().success(),
         "it migrates without the limit below"
@@ -553,7 +553,7 @@ async fn drain_fails_if_the_host_is_killed_and_the_next_one_completes_it() {
 
 #[tokio::test]
 async fn drain_fails_with_the_reason_if_the_rollback_does() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite)
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite)
         .await
         .set("rollback_on_drain_to_version", OLDEST);
     let host = installation.serve();
@@ -577,7 +577,7 @@ async fn drain_fails_with_the_reason_if_the_rollback_does() {
 on_each_database!(sigquit_ends_a_rollback_and_releases_the_lock);
 async fn sigquit_ends_a_rollback_and_releases_the_lock(kind: Kind) {
     // On a server, a lease that is not released outlives this test.
-    let installation = Installation::of_diego(&modules(), kind)
+    let installation = Installation::of_small_diego(&modules(), kind)
         .await
         .set("lock_ttl", "1h");
     assert!(

@@ -202,7 +202,7 @@ async fn host_with_the_lock_reports_progress_until_it_serves(kind: Kind) {
 
 on_each_database!(keyring_without_the_records_key_is_refused);
 async fn keyring_without_the_records_key_is_refused(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     let installation = installation
         .set("encryption_keys", serde_json::json!({"new": "x"}))
         .set("active_key_label", "new");

@@ -54,7 +54,7 @@ fn assert_not_started(installation: &Installation, reason: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn every_failed_start_ends_with_2() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let wrong = json!({ "key-2024": "wrong" });
     let installation = installation.set("encryption_keys", wrong);
     assert_not_started(&installation, "opens none of the");
@@ -107,7 +107,7 @@ fn run(arguments: &[&str]) -> Output {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_end_with_1_if_they_fail_and_with_2_if_they_cannot_be_understood() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let no_host = installation.run(&["migrate", "pause"]);
     assert_eq!(no_host.status.code(), Some(1), "{}", errors(&no_host));
     let wrong = installation.set("pin_data_versoin", 7);
@@ -143,7 +143,7 @@ async fn commands_end_with_1_if_they_fail_and_with_2_if_they_cannot_be_understoo
 /// names.
 #[tokio::test(flavor = "multi_thread")]
 async fn check_config_reports_all_faults_at_once() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let checked = installation.run(&["check-config"]);
     assert!(
         checked.status.success()
@@ -292,7 +292,7 @@ async fn check_config_reports_the_fault_of_a_key_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn interrupted_migration_says_so_and_leaves_no_socket() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let installation = installation.set("migration_units_per_second", 1);
     let mut up = Host::begin(installation.command(&["migrate", "up"]));

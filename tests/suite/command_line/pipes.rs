@@ -23,7 +23,7 @@ fn run_unread(mut command: Command) -> Output {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let folder = modules();
     let folder = folder.to_str().expect("text");
     let configured = [
@@ -75,7 +75,7 @@ async fn commands_into_a_closed_pipe_do_their_work_and_succeed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn full_disk_at_standard_output_is_an_error_that_says_so() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let output = installation
         .command(&["migrate", "status"])
         .stdout(full_disk())
@@ -91,7 +91,7 @@ async fn full_disk_at_standard_output_is_an_error_that_says_so() {
 
 /// A host that migrates so slowly that a test ends before.
 async fn slow_host() -> (Installation, Host) {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let installation = installation.set("migration_units_per_second", 1);
     let host = Host::start(installation.command(&["serve"]), "listening");
@@ -131,7 +131,7 @@ async fn drain_waits_for_the_end_of_the_host_without_a_reader() {
 /// Goal: `bbs serve 2>&1 | head -1` leaves a host that serves and ends as requested.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_whose_log_is_not_read_serves_and_ends_with_0() {
-    let installation = Installation::of_diego(&modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
     let (reader, writer) = pipe().expect("a pipe");
     let mut command = installation.command(&["serve"]);
     let mut host = command

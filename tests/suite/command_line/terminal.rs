@@ -16,7 +16,7 @@ const ESCAPE: char = '\u{1b}';
 /// A start that logs and then fails, because its keys do not open the records.
 async fn failing_installation() -> Installation {
     let wrong = serde_json::json!({ "key-2024": "wrong" });
-    Installation::of_diego(&modules(), Kind::Sqlite)
+    Installation::of_small_diego(&modules(), Kind::Sqlite)
         .await
         .set("encryption_keys", wrong)
 }
@@ -184,7 +184,7 @@ fn help_of_the_program_describes_the_program() {
 
 on_each_server!(status_names_the_kind_of_the_server);
 async fn status_names_the_kind_of_the_server(kind: Kind) {
-    let installation = Installation::of_diego(&modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules(), kind).await;
     let status = tokio::task::spawn_blocking(move || installation.succeed(&["migrate", "status"]))
         .await
         .unwrap();

@@ -12,7 +12,7 @@ use crate::harness::modules;
 
 /// Modules that change tables in place, copy, create, rename and drop them.
 async fn split_installation(kind: Kind) -> Installation {
-    Installation::of_diego(&modules::modules_with_split(), kind).await
+    Installation::of_small_diego(&modules::modules_with_split(), kind).await
 }
 
 /// The definitions of all tables but the host's own.

@@ -60,7 +60,7 @@ async fn assert_initialised_again(installation: &Installation) {
 
 on_each_database!(diego_tables_without_rows_or_version_are_initialised_again);
 async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     empty(&installation, |table| COUNTED.contains(&table)).await;
     let opened = installation.database.open().await;
     // A table of Locket in the same database, which is not the host's.
@@ -78,7 +78,7 @@ async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) 
 // The host's own tables hold residue of records that no longer exist.
 on_each_database!(emptied_database_with_residue_and_history_is_initialised_again);
 async fn emptied_database_with_residue_and_history_is_initialised_again(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind)
+    let installation = Installation::of_small_diego(&modules::modules(), kind)
         .await
         .set("enable_db_health_check", true);
     assert!(installation.serve().terminate().success());
@@ -106,7 +106,7 @@ async fn emptied_database_with_residue_and_history_is_initialised_again(kind: Ki
 
 on_each_database!(database_with_all_tables_emptied_is_initialised_again);
 async fn database_with_all_tables_emptied_is_initialised_again(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     let opened = installation.database.open().await;
     // Tables of an interrupted migration whose state was emptied with the others.
@@ -135,7 +135,7 @@ async fn database_with_all_tables_emptied_is_initialised_again(kind: Kind) {
 
 on_each_database!(emptied_database_is_initialised_again_in_online_mode);
 async fn emptied_database_is_initialised_again_in_online_mode(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind)
+    let installation = Installation::of_small_diego(&modules::modules(), kind)
         .await
         .set("migration_mode", "online");
     empty(&installation, |table| COUNTED.contains(&table)).await;

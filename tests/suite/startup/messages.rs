@@ -106,7 +106,7 @@ on_each_database!(each_command_of_the_message_about_a_failed_unit_works_in_both_
 /// runs on a database in that state.
 async fn each_command_of_the_message_about_a_failed_unit_works_in_both_directions(kind: Kind) {
     for (from, way, to) in [(UNSPLIT_TAGS, "up", NEWEST), (NEWEST, "down", UNSPLIT_TAGS)] {
-        let installation = Installation::of_diego(&modules::modules(), kind).await;
+        let installation = Installation::of_small_diego(&modules::modules(), kind).await;
         let up = if from > VERSION { "up" } else { "down" };
         let version = to.to_string();
         installation.succeed(&["migrate", up, "--to", &from.to_string()]);
@@ -176,7 +176,7 @@ async fn each_command_of_the_message_about_a_failed_unit_works_in_both_direction
 
 #[tokio::test]
 async fn verify_of_an_unknown_label_is_an_error() {
-    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules::modules(), Kind::Sqlite).await;
     let before = dump(&installation.database).await;
     let message = installation.fail(&["keys", "verify", "--label", "nope"]);
     assert!(
@@ -189,7 +189,7 @@ async fn verify_of_an_unknown_label_is_an_error() {
 
 #[tokio::test]
 async fn status_uses_the_pinned_version() {
-    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite)
+    let installation = Installation::of_small_diego(&modules::modules(), Kind::Sqlite)
         .await
         .set("pin_data_version", VERSION);
     assert_eq!(installation.status()["decision"], "serve");
@@ -201,7 +201,7 @@ on_each_database!(pin_above_the_version_found_is_a_warning);
 /// Goal: an operator who pins a release to hold migrations back learns that this one is above the
 /// database.
 async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind)
+    let installation = Installation::of_small_diego(&modules::modules(), kind)
         .await
         .set("pin_release", "diego");
     let text = installation.succeed(&["migrate", "status"]);
@@ -243,7 +243,7 @@ async fn pin_above_the_version_found_is_a_warning(kind: Kind) {
 
 #[tokio::test]
 async fn check_names_the_columns_that_it_did_not_open() {
-    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite).await;
+    let installation = Installation::of_small_diego(&modules::modules(), Kind::Sqlite).await;
     let text = installation.succeed(&["migrate", "plan", "--check"]);
     let line = text.lines().last().unwrap();
     assert!(

@@ -12,7 +12,7 @@ on_one_server!(host_serves_through_pgbouncer_in_session_mode, postgres);
 async fn host_serves_through_pgbouncer_in_session_mode() {
     let pooler = PgBouncer::in_session_mode();
     let database = TestDatabase::new(Kind::Postgres);
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     let installation = Installation::on(database.through(pooler.address()), &modules::modules());
     let host = installation.serve();
     upsert_domain(host.address, "pooled").await.unwrap();
@@ -29,7 +29,7 @@ on_one_server!(
 async fn pgbouncer_in_transaction_mode_is_refused_by_name_before_the_first_write() {
     let pooler = PgBouncer::in_transaction_mode();
     let database = TestDatabase::new(Kind::Postgres);
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     let pooled = Installation::on(database.through(pooler.address()), &modules::modules());
     for served in [false, true] {
         if served {

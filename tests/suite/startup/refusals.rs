@@ -61,7 +61,7 @@ const FOREIGN: [(&str, &str); 4] = [
 
 on_each_database!(refused_start_writes_nothing_to_a_database_new_to_the_host);
 async fn refused_start_writes_nothing_to_a_database_new_to_the_host(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     let original = installation.database.copy();
     for (change, reason) in FOREIGN {
         let database = original.copy();
@@ -81,7 +81,7 @@ async fn refused_start_writes_nothing_to_a_database_new_to_the_host(kind: Kind) 
 
 on_each_database!(refused_start_writes_nothing_to_a_database_that_a_host_has_served);
 async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     let pinned = installation.set("pin_data_version", VERSION);
     let message = refused(&pinned, &["serve"]).await;
@@ -104,7 +104,7 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
 
 on_each_database!(record_of_a_version_unknown_to_the_catalog_is_not_migrated);
 async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind)
+    let installation = Installation::of_small_diego(&modules::modules(), kind)
         .await
         .set("pin_data_version", 1_795_000_000);
     assert!(installation.serve().terminate().success());
@@ -146,7 +146,7 @@ async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) 
 on_each_database!(version_missing_in_the_catalog_is_refused_before_the_lock);
 async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     let original = TestDatabase::new(kind);
-    fixture::write_to(&original).await;
+    fixture::write_small_to(&original).await;
     for (key, value, wanted) in [
         (
             "pin_data_version",
@@ -217,7 +217,7 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
 /// The setting is checked at the start, not when the host drains.
 #[tokio::test]
 async fn rollback_that_can_never_succeed_is_refused_at_the_start() {
-    let installation = Installation::of_diego(&modules::modules(), Kind::Sqlite)
+    let installation = Installation::of_small_diego(&modules::modules(), Kind::Sqlite)
         .await
         .set("rollback_on_drain_to_version", VERSION);
     let database = installation.database.clone();

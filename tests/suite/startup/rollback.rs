@@ -33,7 +33,7 @@ async fn end(host: Host) {
 on_each_database!(host_that_ends_because_a_table_is_gone_takes_nothing_back);
 async fn host_that_ends_because_a_table_is_gone_takes_nothing_back(kind: Kind) {
     let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     let installation = rolling_back(&database, "one");
     let host = installation.serve();
     let opened = database.open().await;
@@ -165,7 +165,7 @@ on_each_database!(nothing_is_written_beside_a_rollback);
 /// host that goes back.
 async fn nothing_is_written_beside_a_rollback(kind: Kind) {
     let database = TestDatabase::new(kind);
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     let receiver = StubServer::start_plain();
     receiver.reply_next(&[StubReply::OnceReleased]);
     let installation = rolling_back(&database, "one").set("communication_timeout", "10m");

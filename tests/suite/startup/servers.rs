@@ -126,7 +126,7 @@ on_each_mysql!(read_only_server_is_reported_as_such);
 async fn read_only_server_is_reported_as_such(kind: Kind) {
     let engine = kind.own_engine();
     let database = TestDatabase::on(kind, engine.address());
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     engine.restart_with(&[kind.without_writes()]);
     assert_read_only_is_reported(&database).await;
 }
@@ -135,7 +135,7 @@ on_one_server!(read_only_transactions_are_reported_as_such, postgres);
 /// Method: the same error as that of a standby.
 async fn read_only_transactions_are_reported_as_such() {
     let database = TestDatabase::new(Kind::Postgres);
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     let setting = |value| {
         format!(
             "ALTER DATABASE {} SET default_transaction_read_only = {value}",
@@ -162,7 +162,7 @@ async fn connections_keep_to_the_limit_with_those_of_the_lease(kind: Kind) {
     };
     for (limit, most) in [(1, 3), (6, 6)] {
         let database = TestDatabase::new(kind);
-        fixture::write_to(&database).await;
+        fixture::write_small_to(&database).await;
         let installation = Installation::on(database.clone(), &modules::modules())
             .set("max_open_database_connections", limit);
         let mut host = installation.serve();

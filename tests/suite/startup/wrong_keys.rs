@@ -66,7 +66,7 @@ async fn assert_refused(installation: &Installation, label: &str) {
 on_each_database!(wrong_passphrase_under_a_known_label_is_refused_before_any_write);
 async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: Kind) {
     let installation = keys(
-        Installation::of_diego(&modules::modules(), kind).await,
+        Installation::of_small_diego(&modules::modules(), kind).await,
         json!({ LABEL: "wrong", "other": "x" }),
         LABEL,
     );
@@ -105,7 +105,7 @@ async fn wrong_passphrase_under_a_known_label_is_refused_before_any_write(kind: 
 on_each_database!(key_that_is_not_configured_is_refused_by_a_start_and_named_before_it);
 async fn key_that_is_not_configured_is_refused_by_a_start_and_named_before_it(kind: Kind) {
     let installation = keys(
-        Installation::of_diego(&modules::modules(), kind).await,
+        Installation::of_small_diego(&modules::modules(), kind).await,
         json!({ "other": "x" }),
         "other",
     );
@@ -134,7 +134,7 @@ async fn key_that_is_not_configured_is_refused_by_a_start_and_named_before_it(ki
 
 on_each_database!(wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start);
 async fn wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     // As an interrupted rotation leaves it: no key label is recorded.
     let opened = installation.database.open().await;
@@ -155,7 +155,7 @@ async fn wrong_passphrase_of_a_rotations_old_key_is_refused_at_the_start(kind: K
 // Residue is encrypted, too.
 on_each_database!(wrong_passphrase_is_detected_in_residue_too);
 async fn wrong_passphrase_is_detected_in_residue_too(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     assert!(installation.serve().terminate().success());
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     let opened = installation.database.open().await;
@@ -178,7 +178,7 @@ async fn wrong_passphrase_is_detected_in_residue_too(kind: Kind) {
 
 on_each_database!(damaged_records_do_not_prevent_a_start);
 async fn damaged_records_do_not_prevent_a_start(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     let opened = installation.database.open().await;
     // The first record of every table in key order, which the check tries first.
     for (table, key, column) in [
