@@ -500,6 +500,17 @@ pub async fn texts(database: &Database, query: &str) -> Vec<String> {
         .collect()
 }
 
+/// The data version of a database, according to its version row.
+pub async fn data_version(database: &Database) -> u64 {
+    let found = texts(
+        database,
+        "SELECT value FROM configurations WHERE id = 'version'",
+    )
+    .await;
+    let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
+    row["CurrentVersion"].as_u64().expect("a number")
+}
+
 /// The names of all tables of a database, in order.
 pub async fn tables(database: &Database) -> Vec<String> {
     let query = match database.dialect() {

@@ -11,6 +11,7 @@ use sqlx::{Connection, MySqlConnection};
 use super::database::{Kind, TestDatabase};
 use super::engine::{Engine, PASSWORD, USER};
 use super::mariadb::administrator;
+use super::on_each::block_on;
 use super::ports::free_address;
 use super::proxy::{Proxy, Rewrite, replace};
 use super::{holds_within, until};
@@ -300,16 +301,4 @@ fn status(address: SocketAddr) -> Vec<String> {
         Ok::<Vec<String>, sqlx::Error>(rows.iter().map(|row| sqlx::Row::get(row, 1)).collect())
     };
     block_on(reading).unwrap_or_default()
-}
-
-/// Runs work on a thread and a runtime of its own: callers are inside a runtime or outside of one.
-fn block_on<T: Send, F: Future<Output = T>>(work: impl FnOnce() -> F + Send) -> T {
-    let run = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .expect("a runtime");
-        runtime.block_on(work())
-    };
-    std::thread::scope(|scope| scope.spawn(run).join()).expect("the work does not panic")
 }

@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 use bbs_proto::prost::Message;
 use serde_json::{Value, json};
 
-use super::database::{Kind, TestDatabase};
+use super::database::{Kind, TestDatabase, data_version};
 use super::fixture;
 use super::locket::certificate;
+use super::on_each::block_on;
 use super::output::text;
 
 /// Far above what any wait here takes: reached only by a hang.
@@ -162,12 +163,16 @@ impl Installation {
         serde_json::from_str(&status).expect("the status is JSON")
     }
 
-    /// The data version of the database.
+    /// The data version of the database, read without a process.
     #[track_caller]
     pub fn data_version(&self) -> u64 {
-        self.status()["found"]["versioned"]["current"]
-            .as_u64()
-            .expect("the database has a version")
+        let database = self.database.clone();
+        block_on(move || async move {
+            let opened = database.open().await;
+            let version = data_version(&opened).await;
+            opened.close().await;
+            version
+        })
     }
 
     /// Starts `bbs serve` and waits until it serves.

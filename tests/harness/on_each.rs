@@ -1,5 +1,5 @@
-//! Macros that generate a test for each database from one `async fn`, and the runtime that such a
-//! test runs on.
+//! Macros that generate a test for each database from one `async fn`, the runtime that such a test
+//! runs on, and one for asynchronous work within a test that is not.
 
 use std::pin::Pin;
 
@@ -19,6 +19,18 @@ pub fn run(test: TestFuture) {
         .build()
         .expect("a runtime")
         .block_on(test);
+}
+
+/// Runs work on a thread and a runtime of its own: callers are inside a runtime or outside of one.
+pub fn block_on<T: Send, F: Future<Output = T>>(work: impl FnOnce() -> F + Send) -> T {
+    let run = move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .expect("a runtime");
+        runtime.block_on(work())
+    };
+    std::thread::scope(|scope| scope.spawn(run).join()).expect("the work does not panic")
 }
 
 /// Generates the tests `postgres`, `mariadb` and `mysql` in a module below that of the function.

@@ -13,7 +13,7 @@ use bbs_lens::layout::schema::{Column, Layout};
 use bbs_lens::layout::values::{Encoding, Value};
 use bbs_lens::transform::Transform;
 
-use super::database::{Kind, TestDatabase, texts};
+use super::database::{Kind, TestDatabase, data_version};
 use super::fixture;
 
 /// Rows as column values by name, by table. Text is decrypted.
@@ -126,13 +126,7 @@ impl Stored {
 
     /// The current version according to the version row.
     pub async fn version(&self) -> u64 {
-        let found = texts(
-            &self.context.database,
-            "SELECT value FROM configurations WHERE id = 'version'",
-        )
-        .await;
-        let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
-        row["CurrentVersion"].as_u64().expect("a number")
+        data_version(&self.context.database).await
     }
 
     /// Asserts that the schema of every table is that of the layout at `version`.
