@@ -330,8 +330,9 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
             .restored
             .iter()
             .any(|left| left.table == *name);
-        let empty = !composed.reshaped && !restored;
-        return if empty {
+        // A table of the source that has the name keeps it until the cut-over.
+        let is_free = !lens.source.tables.contains_key(name);
+        return if is_free && !composed.reshaped && !restored {
             Strategy::Create
         } else {
             Strategy::Copy

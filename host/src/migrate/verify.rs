@@ -314,12 +314,13 @@ async fn digests_agree(
     plan: &TablePlan,
 ) -> Result<(), MigrateError> {
     let wanted = written(tx, plan).await?;
-    if !plan.digests_all && plan.computed().next().is_none() {
+    let columns = plan.digested();
+    // A table that takes the name of another one and has no rows has no such columns.
+    if columns.is_empty() || !plan.digests_all && plan.computed().next().is_none() {
         context.progress.advance(wanted.rows);
         return Ok(());
     }
     let name = plan.table.name.clone();
-    let columns = plan.digested();
     let mut query = Query::select();
     query
         .exprs(

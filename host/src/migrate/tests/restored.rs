@@ -14,7 +14,7 @@ use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::migrate::*;
 
-fn words_table(name: &str) -> Table {
+pub(super) fn words_table(name: &str) -> Table {
     Table::new(name)
         .column(Column::varchar("guid", 255))
         .column(Column::long_text("word").nullable())

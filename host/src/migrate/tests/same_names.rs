@@ -1,5 +1,6 @@
-//! Indexes and columns that have the names of those that a migration makes: an index that keeps its
-//! name and gets other columns, and what the owner of the database made.
+//! Tables, indexes and columns that have the names of those that a migration makes: a table that it
+//! drops or renames, an index that keeps its name and gets other columns, and what the owner of the
+//! database made.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,12 +9,16 @@ use bbs_database::schema::{PhysicalTable, expected};
 use bbs_database::{Dialect, ServerKind};
 use bbs_lens::Lens;
 use bbs_lens::layout::history::Way;
+use bbs_lens::layout::manifest::{DataVersion, Manifest};
+use bbs_lens::layout::schema::Column;
 use bbs_lens::transform::Transform;
 
 use super::migrations::{all, manifest, native, none};
+use super::restored::words_table;
 use super::world::TestEngine;
+use crate::lock::fence::Fence;
 use crate::migrate::plan::{self, Strategy};
-use crate::migrate::{MigrateError, layout_history, layout_sql, statements};
+use crate::migrate::{GivenUp, MigrateError, begin, layout_history, layout_sql, statements};
 
 const NAME: &str = "apps_domain_idx";
 
@@ -217,4 +222,91 @@ async fn new_column_that_is_already_there_is_no_reason_against_a_migration() {
     world.execute(made).await;
     world.up(5).await.unwrap();
     world.assert_layout(5).await;
+}
+
+/// Migrations above version 2 in which a new table gets the name of another one: that of a table
+/// which an earlier migration drops, or the same one, or which is renamed.
+fn reusing_words() -> [Vec<Manifest>; 3] {
+    let new = || words_table("words").column(Column::integer("size").default(0));
+    let dropped = || manifest(3, "drops-words").drop_table("words");
+    [
+        vec![dropped(), manifest(4, "creates-words").create_table(new())],
+        vec![dropped().create_table(new())],
+        vec![
+            manifest(3, "renames-words")
+                .rename_table("words", "old_words")
+                .create_table(new()),
+        ],
+    ]
+}
+
+/// A database at version 2, with or without rows in the table of words, and the version that these
+/// migrations lead to.
+async fn with_words(manifests: &[Manifest], has_rows: bool) -> (TestEngine, DataVersion) {
+    let mut world = TestEngine::with_rows(3).await;
+    let created = manifest(2, "words").create_table(words_table("words"));
+    world.context.migrations = vec![Arc::clone(&all()[0]), native(created, none)];
+    let later = manifests.iter().cloned();
+    let later = later.map(|manifest| native(manifest, none));
+    world.context.migrations.extend(later);
+    world.up(2).await.unwrap();
+    if has_rows {
+        world
+            .execute("INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps")
+            .await;
+    }
+    let to = manifests[manifests.len() - 1].version;
+    (world, to)
+}
+
+#[tokio::test]
+async fn new_table_gets_the_name_of_a_table_that_goes_in_the_same_run() {
+    for manifests in reusing_words() {
+        for has_rows in [false, true] {
+            let (world, to) = with_words(&manifests, has_rows).await;
+            let name = &manifests[0].name;
+            let below = world.everything().await;
+            let planned = crate::migrate::plan(&world.context, to).await.unwrap();
+            assert_eq!(planned.refused, None, "{name}");
+            world.up(to).await.unwrap();
+            world.assert_layout(to).await;
+            assert_eq!(world.count("words").await, 0, "{name}");
+            world
+                .execute("INSERT INTO words (guid, size) VALUES ('app-00001', 7), ('alone', 8)")
+                .await;
+            let above = world.everything().await;
+            world.down(2).await.unwrap();
+            world.assert_layout(2).await;
+            assert_eq!(world.everything().await, below, "{name}");
+            world.up(to).await.unwrap();
+            world.assert_layout(to).await;
+            assert_eq!(world.everything().await, above, "{name}");
+            assert!(world.leftovers().await.is_empty(), "{name}");
+        }
+    }
+}
+
+/// Method: hosts that end once the copies are made. One migration is given up, the other resumed.
+#[tokio::test]
+async fn table_whose_name_is_used_again_stays_until_the_cut_over() {
+    for manifests in reusing_words() {
+        for has_rows in [false, true] {
+            let (world, to) = with_words(&manifests, has_rows).await;
+            let name = &manifests[0].name;
+            let before = world.everything().await;
+            for is_aborted in [true, false] {
+                let fence = Fence::raise(&world.context.database).await.unwrap();
+                begin(&world.context, &fence, (2, to)).await.unwrap();
+                assert_eq!(world.everything().await, before, "{name}");
+                if is_aborted {
+                    let given_up = GivenUp { from: 2, to };
+                    assert_eq!(world.abort().await.unwrap(), Some(given_up), "{name}");
+                    assert_eq!(world.everything().await, before, "{name}");
+                }
+            }
+            world.up(to).await.unwrap();
+            world.assert_layout(to).await;
+            assert_eq!(world.count("words").await, 0, "{name}");
+        }
+    }
 }
