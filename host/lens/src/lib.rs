@@ -250,16 +250,6 @@ impl std::fmt::Debug for Lens {
 }
 
 impl Lens {
-    /// Whether a row function that wrote a table on the way up is undone.
-    pub fn undoes_writes(&self, table: &str) -> bool {
-        let down = self
-            .steps
-            .iter()
-            .filter(|step| step.direction == Direction::Down);
-        down.flat_map(Step::opposite)
-            .any(|access| access.table == table && !access.writes.is_empty())
-    }
-
     /// Composes the migrations on a way. `restorable` names the residue that earlier steps in the
     /// other direction have left, by version and table.
     ///

@@ -12,7 +12,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::{Column, Index, Literal, RECORD_VERSION, Table};
 use bbs_lens::transform::Transform;
 use bbs_lens::{Composed, Lens, Provenance};
-use bbs_units::{BatchColumn, TableRows};
+use bbs_units::{BatchColumn, RecordVersions, TableRows};
 use serde::Serialize;
 
 use super::MigrateError;
@@ -292,7 +292,7 @@ pub(super) fn tables(
     lens.tables
         .values()
         .map(|composed| {
-            let stamp = stamp(lens, composed, way, migrations);
+            let stamp = stamp(composed, way, migrations);
             let strategy = match (strategy(lens, composed, server), &stamp) {
                 // Rows that stay where they are would keep the version of a row function that is
                 // undone.
@@ -408,10 +408,9 @@ fn keyed_by_source(composed: &Composed) -> bool {
         && keys.all(|from| !matches!(from, Provenance::Computed))
 }
 
-/// The record version of a copied row, if a row function ran over it, or is undone: then that is
-/// the last version which the row still has been through since the column exists.
+/// The record version of copied rows, if a row function runs over them, or if theirs may be above
+/// the target: then it is the last version which they have been through since the column exists.
 fn stamp(
-    lens: &Lens,
     composed: &Composed,
     way: Way<'_>,
     migrations: &[std::sync::Arc<dyn Transform>],
@@ -421,37 +420,33 @@ fn stamp(
         .columns
         .iter()
         .find(|column| column.is_record_version())?;
-    let table = &composed.table.name;
-    match composed.transformed {
-        Some(Leg {
-            version,
-            direction: Direction::Up,
-        }) => return Some(Some(integer(version))),
-        None if !lens.undoes_writes(table) => return None,
-        Some(_) | None => {}
+    if let Some(Leg {
+        version,
+        direction: Direction::Up,
+    }) = composed.transformed
+    {
+        return Some(Some(integer(version)));
     }
-    let layouts = way.layouts(Direction::Up);
-    let newest = migrations
-        .iter()
-        .rev()
-        .map(|migration| migration.manifest())
-        .find(|manifest| {
-            manifest.version <= way.to
-                && manifest
-                    .up
-                    .iter()
-                    .any(|access| access.table == *table && !access.writes.is_empty())
-                && layouts
-                    .before(manifest.version)
-                    .tables
-                    .get(table)
-                    .is_some_and(|table| table.find_column(RECORD_VERSION).is_some())
-        });
-    Some(
-        newest
-            .map(|manifest| integer(manifest.version))
-            .or_else(|| column.default.clone()),
-    )
+    let record_versions = |direction, at| {
+        let ran = way.layouts(direction).migrations();
+        let manifests = migrations.iter().map(|migration| migration.manifest());
+        RecordVersions::at(manifests.filter(|manifest| ran.has(manifest.version)), at)
+    };
+    let before = record_versions(Direction::Down, way.from);
+    let is_above = |source: &String| before.of(source).is_some_and(|newest| newest > way.to);
+    // Saved rows may be of any version at which the database has been.
+    if !composed.sources.is_empty() && !composed.sources.iter().any(is_above) {
+        return None;
+    }
+    let table = &composed.table.name;
+    let had_column = |version: &DataVersion| {
+        let layout = way.layouts(Direction::Up).before(*version);
+        let table = layout.tables.get(table);
+        table.is_some_and(|table| table.find_column(RECORD_VERSION).is_some())
+    };
+    let newest = record_versions(Direction::Up, way.to).of(table);
+    let newest = newest.filter(had_column).map(integer);
+    Some(newest.or_else(|| column.default.clone()))
 }
 
 fn integer(version: DataVersion) -> Literal {

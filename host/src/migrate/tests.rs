@@ -10,6 +10,7 @@ mod inserted;
 mod left_out;
 mod migrations;
 mod pacing;
+mod record_versions;
 mod refusals;
 mod restored;
 mod same_names;
