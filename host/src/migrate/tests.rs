@@ -14,6 +14,7 @@ mod record_versions;
 mod refusals;
 mod restored;
 mod same_names;
+mod single_rows;
 mod too_many;
 mod world;
 

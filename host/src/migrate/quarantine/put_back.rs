@@ -212,13 +212,15 @@ async fn try_put_back(
         Err(MigrateError::Record { source, .. }) => return refused(source.to_string()),
         unit => unit?,
     };
+    let groups = groups_of(&work, &unit, entry)?;
     if entry.is_of_a_serving_host()
-        && let Some(reason) = still_sealed(&work, &unit, &context.keyring)
+        && let Some(reason) =
+            still_sealed(&work, &unit, &context.keyring).or_else(|| part_of_a_unit(&work, &groups))
     {
         return refused(reason);
     }
-    let groups = groups_of(&work, &unit, entry)?;
-    let names = [entry.unit.clone()];
+    // The name of an entry of a single row has more than that of the unit.
+    let names = unit.names();
     let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
     let transformed = match work.passage(&groups, &arguments).all(&unit, &left.into()) {
         Ok(transformed) => transformed,
@@ -235,7 +237,7 @@ async fn try_put_back(
         return Ok(Fate::InTheWay { table });
     }
     let returned = residue::left_by(&work.lens.returning);
-    residue::remove(tx, std::slice::from_ref(&entry.unit), returned).await?;
+    residue::remove(tx, &names, returned).await?;
     let residue = residue::seal(&context.keyring, transformed.residue, &names);
     residue::store(tx, &residue).await?;
     remove(tx, entry).await?;
@@ -254,6 +256,23 @@ fn still_sealed(work: &Work, unit: &UnitBatch, keyring: &Keyring) -> Option<Stri
         }
         _ => None,
     }
+}
+
+/// The reason for which a record that a serving host moved here cannot be taken to another version:
+/// modules transform whole units, and save what they lose of them. None if it is a whole unit, or
+/// of the version of the database.
+fn part_of_a_unit(work: &Work, groups: &[usize]) -> Option<String> {
+    let has_single_rows = |group: &usize| {
+        let sources = work.sources(*group);
+        matches!(&*sources, [table] if bbs_units::key_columns(table) == table.primary_key)
+    };
+    let returns = work.lens.steps().next().is_none() || groups.iter().all(has_single_rows);
+    (!returns).then(|| {
+        let from = work.from;
+        format!(
+            "it is a part of a unit of version {from}, and only whole units are migrated; migrate to {from}, then retry"
+        )
+    })
 }
 
 /// Inserts the rows of a unit into the tables of these plans. Returns the table in which a row with
