@@ -111,13 +111,21 @@ pub async fn layout_that_ran(
     context: &Context,
     current: DataVersion,
 ) -> Result<Layout, MigrateError> {
+    layout_read_in(context, &mut context.database.read().await?, current).await
+}
+
+/// As [`layout_that_ran`], read in a transaction.
+pub(super) async fn layout_read_in(
+    context: &Context,
+    tx: &mut Transaction,
+    current: DataVersion,
+) -> Result<Layout, MigrateError> {
     let unknown = MigrateError::UnknownVersion { version: current };
     if context.migration(current).is_none() {
         return Err(unknown);
     }
-    let mut reader = context.database.read().await?;
-    check_history(context, current, &state::applied(&mut reader).await?)?;
-    let declared = HistoryPair::declared(context, &mut reader).await?;
+    check_history(context, current, &state::applied(tx).await?)?;
+    let declared = HistoryPair::declared(context, tx).await?;
     declared.ran.at(current).cloned().ok_or(unknown)
 }
 

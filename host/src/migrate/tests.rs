@@ -9,6 +9,7 @@ mod hostile;
 mod inserted;
 mod left_out;
 mod migrations;
+mod other_catalogs;
 mod pacing;
 mod record_versions;
 mod refusals;

@@ -17,6 +17,7 @@ use super::settled::{SettledTransaction, WriteMode};
 use super::{FOREIGN, QuarantineEntry, damaged, entries, kept, reason_of_unit, remove};
 use crate::lock::fence::Fence;
 use crate::migrate::history_pair::HistoryPair;
+use crate::migrate::look::layout_read_in;
 use crate::migrate::plan::TablePlan;
 use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, Work, found};
@@ -81,9 +82,10 @@ fn belongs(entry: &QuarantineEntry, current: DataVersion) -> bool {
 /// dry run changes nothing.
 ///
 /// # Errors
-/// A migration is under way, records are sealed under another key than the active one, a named unit
-/// is not in quarantine, `instead` does not fit the catalog, another host has raised the fence, or
-/// the database fails. A unit that is refused again is in the result.
+/// A migration is under way, the catalog lacks a module that ran or has another in its place,
+/// records are sealed under another key than the active one, a named unit is not in quarantine,
+/// `instead` does not fit the catalog, another host has raised the fence, or the database fails. A
+/// unit that is refused again is in the result.
 pub async fn retry(
     context: &Context,
     fence: &Fence,
@@ -92,13 +94,13 @@ pub async fn retry(
     mode: WriteMode,
 ) -> Result<Vec<(QuarantineEntry, Fate)>, MigrateError> {
     let mut reader = context.database.read().await?;
-    let found = found::read(&mut reader).await?;
-    let underway = state::underway(&mut reader).await?.is_some();
-    let waiting = entries(&mut reader).await?;
-    drop(reader);
-    if underway {
+    let current = current_of(&found::read(&mut reader).await?);
+    if state::underway(&mut reader).await?.is_some() {
         return Err(MigrateError::QuarantineUnderway);
     }
+    layout_read_in(context, &mut reader, current).await?;
+    let waiting = entries(&mut reader).await?;
+    drop(reader);
     if let Some(unit) = units
         .iter()
         .find(|unit| waiting.iter().all(|entry| entry.unit != **unit))
@@ -118,7 +120,7 @@ pub async fn retry(
         .into_iter()
         .filter(|entry| units.is_empty() || units.contains(&entry.unit))
     {
-        let fate = put_back(context, fence, &entry, current_of(&found), mode).await?;
+        let fate = put_back(context, fence, &entry, current, mode).await?;
         fates.push((entry, fate));
     }
     Ok(fates)

@@ -3,7 +3,6 @@
 
 use bbs_database::Transaction;
 use bbs_encryption::Keyring;
-use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Layout, Sealing, Table};
 use bbs_units::{RowLock, TableRows, UnitBatch, UnitKey, residue};
 use sea_query::{Cond, Expr, ExprTrait};
@@ -17,6 +16,7 @@ use super::{
 };
 use crate::lock::fence::Fence;
 use crate::migrate::history_pair::HistoryPair;
+use crate::migrate::look::layout_read_in;
 use crate::migrate::{Context, MigrateError};
 
 impl QuarantineContent {
@@ -119,9 +119,10 @@ pub async fn export(
 /// one transaction.
 ///
 /// # Errors
-/// A document is of no entry, or cannot take the place of its content; then nothing is written. A
-/// migration is under way, records are sealed under another key than the active one, another host
-/// has raised the fence, or the database fails.
+/// A document is of no entry, or cannot take the place of its content; then nothing is written. The
+/// catalog lacks a module that ran, or has another in its place; a migration is under way, records
+/// are sealed under another key than the active one, another host has raised the fence, or the
+/// database fails.
 pub async fn import(
     context: &Context,
     fence: &Fence,
@@ -130,6 +131,7 @@ pub async fn import(
 ) -> Result<Vec<QuarantineEntry>, MigrateError> {
     let mut settled = SettledTransaction::begin_to_seal(context, fence).await?;
     let tx = &mut settled.tx;
+    layout_read_in(context, tx, settled.current).await?;
     let keyring = &*context.keyring;
     let waiting = entries(tx).await?;
     let mut imported = Vec::new();
@@ -177,8 +179,9 @@ pub async fn import(
 /// table.
 ///
 /// # Errors
-/// A unit is not in quarantine; then nothing is removed. A migration is under way, another host has
-/// raised the fence, or the database fails.
+/// A unit is not in quarantine; then nothing is removed. The catalog lacks a module that ran, or has
+/// another in its place; a migration is under way, another host has raised the fence, or the
+/// database fails.
 pub async fn delete(
     context: &Context,
     fence: &Fence,
@@ -187,6 +190,7 @@ pub async fn delete(
 ) -> Result<Vec<QuarantineEntry>, MigrateError> {
     let mut settled = SettledTransaction::begin(fence).await?;
     let tx = &mut settled.tx;
+    let layout = layout_read_in(context, tx, settled.current).await?;
     let waiting = entries(tx).await?;
     if let Some(unit) = units
         .iter()
@@ -208,7 +212,7 @@ pub async fn delete(
         let may_have_residue = entry.table != FOREIGN
             && key.clone().into_text().is_some()
             && !is_there(tx, others).await?;
-        if may_have_residue && !is_in_a_table(context, tx, settled.current, &key).await? {
+        if may_have_residue && !is_in_a_table(tx, &layout, &key).await? {
             residue::remove(tx, &[key.name()], Cond::all()).await?;
         }
     }
@@ -218,20 +222,15 @@ pub async fn delete(
 
 /// Whether a table whose units are keyed by one text has rows of this unit.
 async fn is_in_a_table(
-    context: &Context,
     tx: &mut Transaction,
-    current: DataVersion,
+    layout: &Layout,
     key: &UnitKey,
 ) -> Result<bool, MigrateError> {
-    let layouts = HistoryPair::here(context, tx).await?.ran;
     let is_of_texts = |table: &&Table| {
         let column = bbs_units::unit_column(table).and_then(|name| table.find_column(name));
         column.is_some_and(|column| column.kind.is_text())
     };
-    let tables = layouts
-        .at(current)
-        .into_iter()
-        .flat_map(|layout| layout.tables.values());
+    let tables = layout.tables.values();
     for table in tables.filter(is_of_texts) {
         if !bbs_units::units_among(tx, table, &table.name, std::slice::from_ref(key))
             .await?
