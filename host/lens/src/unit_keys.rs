@@ -90,7 +90,7 @@ impl KeysBefore {
     }
 }
 
-/// Whether two values are one key. Units of which only residue is left have the text of their key.
+/// Whether two values are one key. Units without rows may have the text of their key.
 fn is_same(one: Value<'_>, other: Value<'_>) -> bool {
     let number = |value: Value<'_>| match value {
         Value::Integer(number) => Some(number),

@@ -92,6 +92,18 @@ impl UnitKey {
         Self(vec![KeyPart::Text(text.into())])
     }
 
+    /// The key of a unit by its name, for a key of one column, such as a partition key. A name that
+    /// the column cannot have, and any without such a column, is taken for text.
+    pub fn from_name(name: String, key: &[KeyColumn]) -> Self {
+        let is_number = matches!(key, [column] if column.encoding != Encoding::Text);
+        let number = name.parse::<i64>().ok().filter(|_| is_number);
+        // Another spelling of a number is another name.
+        match number.filter(|number| number.to_string() == name) {
+            Some(number) => Self(vec![KeyPart::Integer(number)]),
+            None => Self::text(name),
+        }
+    }
+
     /// The text, if the key is that alone.
     pub fn into_text(self) -> Option<Vec<u8>> {
         match <[KeyPart; 1]>::try_from(self.0) {
@@ -437,6 +449,23 @@ mod tests {
             name: name.to_owned(),
             encoding,
         })
+    }
+
+    #[test]
+    fn key_from_its_name_has_the_type_of_its_column() {
+        let [text, number, flag] = mixed_key();
+        let key = |name: &str, column: &KeyColumn| {
+            UnitKey::from_name(name.to_owned(), std::slice::from_ref(column))
+        };
+        for (column, integer) in [(&number, -3), (&flag, 1)] {
+            let expected = UnitKey(vec![KeyPart::Integer(integer)]);
+            assert_eq!(key(&expected.name(), column), expected);
+        }
+        assert_eq!(key("1", &text), UnitKey::text("1"));
+        for other in ["a", "01", "+1", "9223372036854775808"] {
+            assert_eq!(key(other, &number).name(), other);
+        }
+        assert_eq!(UnitKey::from_name("1".into(), &[]), UnitKey::text("1"));
     }
 
     #[test]

@@ -348,10 +348,17 @@ async fn kept_units(
     most: u64,
 ) -> Result<Option<FoundUnits>, MigrateError> {
     let restored = &job.lens.groups[group].restored;
+    let tables = job.sources(group);
+    // A text would equal no key of another type, and PostgreSQL refuses to compare them.
+    let key = tables.first().map(|table| bbs_units::unit_key(table));
+    let key = key.unwrap_or_default();
     let mut after = after.map(UnitKey::name);
     loop {
         let names = crate::migrate::residue::units_of(tx, restored, after.as_deref(), most).await?;
-        let mut units: Vec<_> = names.into_iter().map(UnitKey::text).collect();
+        let mut units: Vec<_> = names
+            .into_iter()
+            .map(|name| UnitKey::from_name(name, &key))
+            .collect();
         let Some(last) = units.last().cloned() else {
             return Ok(None);
         };

@@ -311,6 +311,44 @@ async fn units_only_in_a_dropped_table_are_restored() {
     assert_eq!(world.count("bbs_residue").await, 0);
 }
 
+/// Goal: residue names units of a table whose partition key is a number. Method: one unit has rows
+/// in both tables of a step, the others in one of them.
+#[tokio::test]
+async fn units_of_a_number_only_in_a_dropped_table_are_restored() {
+    let created = |version, name: &str| {
+        let table = Table::new(name)
+            .column(Column::big_integer("id"))
+            .column(Column::long_text("word").nullable())
+            .primary_key(["id"])
+            .partition_key("id");
+        let manifest = migrations::manifest(version, name).create_table(table);
+        migrations::native(manifest, migrations::none)
+    };
+    let joined = migrations::manifest(4, "reads-both")
+        .up(Access::to("counters").reads(["id"]))
+        .up(Access::to("notes").reads(["word"]).writes(["word"]));
+    let mut world = TestEngine::with_rows(1).await;
+    world.context.migrations = vec![
+        Arc::clone(&all()[0]),
+        created(2, "counters"),
+        created(3, "notes"),
+        migrations::native(joined, pass),
+    ];
+    world.up(4).await.unwrap();
+    for rows in [
+        "counters (id, word) VALUES (1, 'a'), (2, 'b')",
+        "notes (id, word) VALUES (-5, 'c'), (2, 'd'), (10, 'e')",
+    ] {
+        world.execute(&format!("INSERT INTO {rows}")).await;
+    }
+    let before = world.everything().await;
+    world.down(2).await.unwrap();
+    assert_eq!(world.count("bbs_residue").await, 3);
+    world.up(4).await.unwrap();
+    assert_eq!(world.everything().await, before);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
+
 #[tokio::test]
 async fn units_only_in_a_dropped_table_are_restored_by_partial_runs() {
     let world = with_words_beside_apps(3).await;
