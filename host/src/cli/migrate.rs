@@ -263,9 +263,19 @@ async fn keys_refused(prepared: &Prepared) -> Result<Option<String>, StartupErro
     }
 }
 
+/// Why a start with these modules would be refused for a catalog that is too old, if it would.
+async fn catalog_refused(prepared: &Prepared) -> Result<Option<String>, StartupError> {
+    match prepared.check_serials().await {
+        Ok(()) => Ok(None),
+        Err(StartupError::OlderCatalog(older)) => Ok(Some(older.to_string())),
+        Err(error) => Err(error),
+    }
+}
+
 async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let status = migrate::status(&prepared.start_context(), prepared.intent()).await?;
+    let mut status = migrate::status(&prepared.start_context(), prepared.intent()).await?;
+    status.refused = catalog_refused(&prepared).await?.or(status.refused);
     let wrong_keys = prepared.wrong_keys().await?;
     let keys_refused = keys_refused(&prepared).await?;
     // What a host that waits for the lock would log; a lock that cannot be read is no reason to
@@ -309,7 +319,8 @@ async fn plan(
         let changes = migrate::layout_sql(&context, to, dialect.map(Dialect::from)).await?;
         return form.print(&changes, || render::layout_sql(&changes));
     }
-    let plan = migrate::plan(&context, to).await?;
+    let mut plan = migrate::plan(&context, to).await?;
+    plan.refused = catalog_refused(&prepared).await?.or(plan.refused);
     let keys_refused = keys_refused(&prepared).await?;
     let checked = if check && plan.refused.is_none() && keys_refused.is_none() {
         Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?)

@@ -533,11 +533,18 @@ async fn older_catalog_is_refused_unless_it_is_accepted(kind: Kind) {
         "\"host\" in `accept_older_catalogs`",
     ];
     cannot_start(&installation, &words);
-    for command in [&["migrate", "up"][..], &["keys", "rotate"]] {
+    for command in [
+        &["migrate", "up"][..],
+        &["migrate", "plan"],
+        &["migrate", "plan", "--check"],
+        &["keys", "rotate"],
+    ] {
         let refused = installation.run(command);
         assert!(!refused.status.success(), "{command:?}");
         assert_contains(&errors(&refused), &words);
     }
+    let refused = &installation.status()["refused"];
+    assert_contains(refused.as_str().unwrap(), &words);
     assert!(
         dump(&installation.database).await == before,
         "a refused catalog writes nothing"

@@ -213,7 +213,8 @@ fn found(found: &Found, is_underway: bool) -> String {
 }
 
 fn next(status: &Status, beside: &Beside<'_>) -> String {
-    if beside.keys_refused.is_none()
+    let refused = beside.keys_refused.or(status.refused.as_deref());
+    if refused.is_none()
         && let Decision::ShutDown(Reason::GoingDown { to }) = status.decision
         && beside.config.migration.rollback_on_drain_to == Some(to)
     {
@@ -221,7 +222,7 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
             "`bbs serve` completes the rollback to {to} and then ends; `bbs migrate abort` gives it up."
         );
     }
-    if let Some(refused) = beside.keys_refused.or(status.refused.as_deref()) {
+    if let Some(refused) = refused {
         return format!("`bbs serve` refuses: {refused}");
     }
     match &status.decision {
