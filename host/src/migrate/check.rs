@@ -18,6 +18,7 @@ use bbs_work::throttle::Throttle;
 use serde::Serialize;
 
 use super::look::check_ends;
+use super::plan::Strategy;
 use super::readable::check_keys;
 use super::state::current_of;
 use super::{Context, HistoryPair, MigrateError, Work, found, partial_run};
@@ -220,6 +221,19 @@ struct WholeUnits {
     fitting: u64,
 }
 
+/// Whether the migration, or the one back, may read units of a group.
+fn is_read(work: &Work, group: usize) -> bool {
+    let mut plans = work.plans.iter().filter(|plan| plan.group == group);
+    let mut steps = work.lens.steps().zip(work.lens.legs());
+    work.walks(group)
+        || plans.any(|plan| plan.strategy != Strategy::Untouched)
+        || steps.any(|(step, leg)| {
+            let back = step.manifest().accesses(leg.direction.opposite());
+            back.iter()
+                .any(|access| work.group_of(&access.table) == Some(group))
+        })
+}
+
 /// Reads the units of a group.
 async fn read_group(
     context: Context,
@@ -229,6 +243,8 @@ async fn read_group(
 ) -> Result<(), MigrateError> {
     let sources = work.sources(group);
     let wanted = bbs_units::whole(sources.iter().copied());
+    // A unit above the limit stops only what reads it.
+    let is_read = is_read(&work, group);
     let mut after = None;
     let mut fitting = u64::MAX;
     loop {
@@ -236,9 +252,12 @@ async fn read_group(
         let attempt = || read_units(&context, &work, &sources, &wanted, after.as_ref(), most);
         let read =
             pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
-        let Some(units) = read else {
+        let Some(mut units) = read else {
             return Ok(());
         };
+        if !is_read {
+            units.oversized = None;
+        }
         after = Some(units.last.clone());
         fitting = units.fitting;
         let count = units.count;

@@ -95,6 +95,10 @@ async fn unit_above_the_limit_is_refused_by_name() {
         unit_bytes: 5_000,
         ..Tuning::default()
     });
+    // No migration reads this table.
+    let unread = "INSERT INTO domains (domain) VALUES (printf('%6000s', ''))";
+    world.execute(unread).await;
+    assert_eq!(check(&world.context, 5).await.unwrap().lost(), 0);
     world
         .execute(
             "UPDATE desired_lrps SET annotation = printf('%6000s', '') WHERE guid = 'app-00003'",
