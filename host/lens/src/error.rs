@@ -4,6 +4,7 @@ use std::fmt;
 
 use super::budget::{MOST_SLOW_CALLS, OverBudget};
 use super::transform::Transform;
+use crate::layout::history::Leg;
 use crate::layout::manifest::{DataVersion, Direction};
 
 /// Why a way cannot come up again through a migration.
@@ -45,6 +46,13 @@ impl FailedStep {
             version: manifest.version,
             digest: transform.digest().to_owned(),
             direction,
+        }
+    }
+
+    pub fn leg(&self) -> Leg {
+        Leg {
+            version: self.version,
+            direction: self.direction,
         }
     }
 }
@@ -113,6 +121,21 @@ impl LensError {
                 *unit
             }
             Self::Slow { .. } => 0,
+        }
+    }
+
+    /// The migration at fault, in the direction that failed.
+    pub fn leg(&self) -> Leg {
+        match self {
+            Self::Unit { step, .. } | Self::Step { step, .. } | Self::Slow { step, .. } => {
+                step.leg()
+            }
+            Self::Counterpart {
+                version, direction, ..
+            } => Leg {
+                version: *version,
+                direction: *direction,
+            },
         }
     }
 

@@ -4,7 +4,7 @@
 
 mod round_trip;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
@@ -22,7 +22,7 @@ use super::plan::Strategy;
 use super::readable::check_keys;
 use super::state::current_of;
 use super::{Context, HistoryPair, MigrateError, Work, found, partial_run};
-use round_trip::{Loss, RoundTrip};
+use round_trip::{Loss, RoundTrip, reason};
 
 /// The units that are named for one reason; the others are counted.
 const EXAMPLES: usize = 3;
@@ -170,6 +170,8 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         arguments: Arc::new(arguments),
         unreadable: Troubles::default(),
         units: 0,
+        is_insertion: !way.inserted().is_empty(),
+        refused: BTreeSet::new(),
     };
     let total = partial_run::all_units(context, &work).await?;
     context
@@ -184,7 +186,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
             pace,
             |found| read_group(context.clone(), Arc::clone(&work), group, found),
             |units| Ok(Worked::Done(units)),
-            |units| walk.take(units),
+            |units| walk.take(group, units),
         )
         .await?;
     }
@@ -313,11 +315,28 @@ struct Walk {
     arguments: Arc<Arguments>,
     unreadable: Troubles,
     units: u64,
+    /// Whether migrations are taken down and up again for others below them. Each gets on its way
+    /// up what it saved on its way down, which no round trip of a single one shows.
+    is_insertion: bool,
+    /// The names of the units of a batch that a migration by itself cannot transform.
+    refused: BTreeSet<String>,
+}
+
+/// A unit that a migration cannot transform after those before it.
+struct RefusedByStep {
+    unit: String,
+    /// The place of the migration among the steps.
+    step: usize,
+    reason: String,
 }
 
 impl Walk {
-    /// Takes units through every migration.
-    async fn take(&mut self, mut batches: WorkedBatches<WholeUnits>) -> Result<(), MigrateError> {
+    /// Takes units of a group through every migration.
+    async fn take(
+        &mut self,
+        group: usize,
+        mut batches: WorkedBatches<WholeUnits>,
+    ) -> Result<(), MigrateError> {
         while let Some(units) = batches.next().await {
             if let Some((unit, fault)) = units.oversized {
                 let limit = self.work.tuning.unit_bytes;
@@ -327,14 +346,78 @@ impl Walk {
             }
             self.units += units.count;
             let (batch, left) = self.open(units.batch, units.left);
+            let refused = if self.is_insertion {
+                self.refused_by_all(group, batch.clone(), left.clone())
+                    .await?
+            } else {
+                Vec::new()
+            };
+            self.refused.clear();
             // Each with the step from which on it is left to do.
             let mut waiting = vec![(0, batch, left)];
             while let Some((first, batch, left)) = waiting.pop() {
                 waiting.extend(self.take_from(first, batch, left).await?);
             }
+            for RefusedByStep { unit, step, reason } in refused {
+                if !self.refused.contains(&unit) {
+                    let step = &mut self.steps[step];
+                    step.checked.lost += 1;
+                    step.troubles.note(&reason, &unit, None);
+                }
+            }
             batches.written(units.count);
         }
         Ok(())
+    }
+
+    /// The units of a group that the migrations cannot transform one after the other, as a start
+    /// runs them.
+    async fn refused_by_all(
+        &self,
+        group: usize,
+        batch: UnitBatch,
+        left: Residue,
+    ) -> Result<Vec<RefusedByStep>, MigrateError> {
+        let mut all = Vec::new();
+        let mut waiting = vec![(batch, left)];
+        while let Some((batch, left)) = waiting.pop() {
+            let work = Arc::clone(&self.work);
+            let arguments = Arc::clone(&self.arguments);
+            let (sifted, batch, left) = tokio::task::spawn_blocking(move || {
+                let groups = [group];
+                let sifted = work.passage(&groups, &arguments).sift(&batch, &left);
+                (sifted, batch, left)
+            })
+            .await?;
+            match sifted {
+                Ok(transformed) => {
+                    let refused = transformed.refused.iter();
+                    all.extend(refused.map(|(unit, fault)| RefusedByStep {
+                        unit: batch.units[*unit].name(),
+                        step: self.step_at_fault(fault),
+                        reason: reason(fault),
+                    }));
+                }
+                Err(fault) if fault.is_of_module() => return Err(fault.into()),
+                Err(_) => {
+                    let source = &self.work.lens.source;
+                    waiting.extend(bbs_units::halves(source, &batch, &left));
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The place of the step that is at fault: the first one if the fault is of none.
+    fn step_at_fault(&self, fault: &RowsError) -> usize {
+        let leg = match fault {
+            RowsError::Unstorable(unstorable) => Some(unstorable.step.leg()),
+            RowsError::Lens(fault) => Some(fault.leg()),
+            _ => None,
+        };
+        let mut legs = self.work.lens.legs();
+        leg.and_then(|leg| legs.position(|other| other == leg))
+            .unwrap_or_default()
     }
 
     /// Opens what the migrations read. Units of which such a record does not open are noted and
@@ -400,8 +483,11 @@ impl Walk {
             } in taken.losses
             {
                 step.checked.lost += 1;
-                step.troubles
-                    .note(&reason, &source.units[unit].name(), detail);
+                let name = source.units[unit].name();
+                step.troubles.note(&reason, &name, detail);
+                if taken.units.binary_search(&unit).is_err() {
+                    self.refused.insert(name);
+                }
             }
             left = unused.only(&taken.units);
             batch = taken.target;

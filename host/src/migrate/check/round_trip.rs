@@ -123,7 +123,7 @@ impl RoundTrip {
     ) -> Result<Taken, RowsError> {
         let there = self.sift(&self.there, batch, left, arguments, keyring)?;
         let mut taken = Taken {
-            losses: losses(&self.there, &there),
+            losses: losses(&there),
             units: there.places,
             target: there.batch,
             removed: there.removed,
@@ -135,7 +135,7 @@ impl RoundTrip {
         let returned = self.sift(back, &taken.target, &left, arguments, keyring)?;
         let units = &taken.units;
         let before: Vec<_> = returned.places.iter().map(|&place| units[place]).collect();
-        let lost = losses(back, &returned).into_iter().map(|loss| Loss {
+        let lost = losses(&returned).into_iter().map(|loss| Loss {
             unit: units[loss.unit],
             ..loss
         });
@@ -181,10 +181,23 @@ impl RoundTrip {
     }
 }
 
-fn losses(lens: &Lens, transformed: &Transformed) -> Vec<Loss> {
-    let reason = |fault: &RowsError| match fault {
+fn losses(transformed: &Transformed) -> Vec<Loss> {
+    let refused = transformed.refused.iter();
+    let loss = |(unit, fault): &(usize, RowsError)| Loss {
+        unit: *unit,
+        reason: reason(fault),
+        detail: None,
+    };
+    refused.map(loss).collect()
+}
+
+/// Why a unit cannot be transformed.
+pub(super) fn reason(fault: &RowsError) -> String {
+    match fault {
         RowsError::Lens(fault) => match &**fault {
-            LensError::Unit { reason, .. } => format!("{} refuses it: {reason}", lens.direction),
+            LensError::Unit { step, reason, .. } => {
+                format!("{} refuses it: {reason}", step.direction)
+            }
             LensError::Counterpart { .. } | LensError::Step { .. } | LensError::Slow { .. } => {
                 fault.to_string()
             }
@@ -196,13 +209,7 @@ fn losses(lens: &Lens, transformed: &Transformed) -> Vec<Loss> {
             source,
         } => format!("`{column}` of `{table}`: {source}"),
         fault => fault.to_string(),
-    };
-    let loss = |(unit, fault): &(usize, RowsError)| Loss {
-        unit: *unit,
-        reason: reason(fault),
-        detail: None,
-    };
-    transformed.refused.iter().map(loss).collect()
+    }
 }
 
 /// The first difference of each unit.

@@ -374,6 +374,11 @@ async fn unit_whose_saved_values_no_longer_fit_stops_the_insertion() {
         .context
         .migrations
         .insert(1, migrations::native(manifest, turn_around));
+    let checked = check(&world.context, 5).await.unwrap();
+    let of_lost = checked.migrations.iter().find(|of| of.lost > 0).unwrap();
+    assert_eq!((of_lost.version, of_lost.direction), (3, Direction::Up));
+    assert_eq!(of_lost.troubles[0].examples[0].unit, "app-00003");
+    assert_eq!(checked.lost(), 1);
     let error = world.up(5).await.unwrap_err();
     assert!(matches!(&error, MigrateError::Stopped { .. }), "{error}");
     let texts = bbs_work::causes::with_causes(&error).to_string();
