@@ -33,6 +33,7 @@ mod readable;
 mod removal;
 mod replay;
 mod residue;
+mod residue_only;
 mod runs;
 mod state;
 mod statements;

@@ -1,7 +1,7 @@
 //! Residue: the values that a step would lose, and their return. Owns the form of residue and the
 //! rule that a record which has changed since gets no old values back; `bbs_units::residue` stores it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::OverBudget;
 use super::column::{Content, FrameColumn};
@@ -79,6 +79,11 @@ impl Residue {
     pub fn of_edited(mut self) -> Self {
         self.edited = true;
         self
+    }
+
+    /// Discards the entries of some places: versions and tables.
+    pub fn discard(&mut self, places: &BTreeSet<(DataVersion, String)>) {
+        self.entries.retain(|place, _| !places.contains(place));
     }
 
     /// The entries of these units, each at the unit's place in the list.

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
-use bbs_lens::layout::schema::{Sealing, Table};
+use bbs_lens::layout::schema::Sealing;
 use bbs_lens::{Arguments, ComposeError, Residue};
-use bbs_units::{Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey, WantedColumns};
+use bbs_units::{Bounds, KeyRange, Measure, RowsError, UnitBatch, UnitKey};
 use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use bbs_work::pauses;
 use bbs_work::progress::Counted;
@@ -20,6 +20,7 @@ use serde::Serialize;
 use super::look::check_ends;
 use super::plan::Strategy;
 use super::readable::check_keys;
+use super::residue_only::{self, Pass, UnitsWithoutRows};
 use super::state::current_of;
 use super::{Context, HistoryPair, MigrateError, Work, found, partial_run};
 use round_trip::{Loss, RoundTrip, reason};
@@ -236,6 +237,16 @@ fn is_read(work: &Work, group: usize) -> bool {
         })
 }
 
+/// Where units of other groups have left rows that are restored.
+fn restored_elsewhere(work: &Work, group: usize) -> BTreeSet<(DataVersion, String)> {
+    let groups = work.lens.groups.iter().enumerate();
+    let others = groups.filter(|(other, _)| *other != group);
+    let restored = others.flat_map(|(_, other)| &other.restored);
+    restored
+        .map(|left| (left.left_by.version, left.table.clone()))
+        .collect()
+}
+
 /// Reads the units of a group.
 async fn read_group(
     context: Context,
@@ -243,45 +254,70 @@ async fn read_group(
     group: usize,
     mut found: ReadBatches<WholeUnits>,
 ) -> Result<(), MigrateError> {
-    let sources = work.sources(group);
-    let wanted = bbs_units::whole(sources.iter().copied());
     // A unit above the limit stops only what reads it.
     let is_read = is_read(&work, group);
-    let mut after = None;
-    let mut fitting = u64::MAX;
-    loop {
-        let most = found.next_size().await.min(fitting);
-        let attempt = || read_units(&context, &work, &sources, &wanted, after.as_ref(), most);
-        let read =
-            pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
-        let Some(mut units) = read else {
-            return Ok(());
-        };
-        if !is_read {
-            units.oversized = None;
-        }
-        after = Some(units.last.clone());
-        fitting = units.fitting;
-        let count = units.count;
-        if !found.send(units, count).await {
-            return Ok(());
+    // A unit of another group may have the same name.
+    let elsewhere = restored_elsewhere(&work, group);
+    let of_group = &work.lens.groups[group];
+    let residue_only = (!of_group.restored.is_empty()).then_some(Pass::ResidueOnly);
+    for pass in std::iter::once(Pass::Stored).chain(residue_only) {
+        let mut after = None;
+        let mut fitting = u64::MAX;
+        loop {
+            let most = found.next_size().await.min(fitting);
+            let attempt = || read_units(&context, &work, group, pass, after.as_ref(), most);
+            let read =
+                pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await?;
+            let Some(mut units) = read else {
+                break;
+            };
+            if !is_read {
+                units.oversized = None;
+            }
+            units.left.discard(&elsewhere);
+            after = Some(units.last.clone());
+            fitting = units.fitting;
+            let count = units.count;
+            if !found.send(units, count).await {
+                return Ok(());
+            }
         }
     }
+    Ok(())
 }
 
-/// Reads the next units of the sources of a group, at most this number, in one transaction.
+/// Reads the next units of a pass over a group, at most this number, in one transaction.
 async fn read_units(
     context: &Context,
     work: &Work,
-    sources: &[&Table],
-    wanted: &WantedColumns,
+    group: usize,
+    pass: Pass,
     after: Option<&UnitKey>,
     most: u64,
 ) -> Result<Option<WholeUnits>, MigrateError> {
-    let limits = context.tuning.limits();
+    let sources = work.sources(group);
+    let wanted = bbs_units::whole(sources.iter().copied());
     let mut reader = context.database.read().await?;
+    if pass == Pass::ResidueOnly {
+        let found = residue_only::next_units(work, &mut reader, group, after, most).await?;
+        let Some(UnitsWithoutRows { units, last }) = found else {
+            return Ok(None);
+        };
+        let (batch, left) = residue_only::load(work, &mut reader, &wanted, &units).await?;
+        let is_whole = batch.units.len() == units.len();
+        let first = batch.units.last().filter(|_| !is_whole).cloned();
+        return Ok(Some(WholeUnits {
+            count: batch.units.len() as u64,
+            last: first.unwrap_or(last),
+            batch,
+            left,
+            oversized: None,
+            fitting: u64::MAX,
+        }));
+    }
+    let limits = context.tuning.limits();
     let Bounds { units, .. } =
-        bbs_units::next_units(&mut reader, sources, after, most, Measure::Keys).await?;
+        bbs_units::next_units(&mut reader, &sources, after, most, Measure::Keys).await?;
     if units.is_empty() {
         return Ok(None);
     }
@@ -289,7 +325,8 @@ async fn read_units(
         after,
         units: &units,
     };
-    let loaded = bbs_units::load_range(&mut reader, &work.originals, wanted, range, limits).await?;
+    let loaded =
+        bbs_units::load_range(&mut reader, &work.originals, &wanted, range, limits).await?;
     let mut batch = loaded.batch;
     let fitting = context
         .tuning

@@ -19,12 +19,13 @@ use bbs_work::throttle::Throttle;
 use tokio::task::{JoinError, spawn_blocking};
 
 use super::checksum::{self, Checksum, CopiedRows};
+use super::residue_only::Pass;
 use super::transform::{TransformedBatch, transform};
 use super::{
     Context, Job, MigrateError, OnUnreadable, PartialRun, fault, partial_run, quarantine, state,
 };
 use crate::lock::fence::Fence;
-use reader::{BatchReader, CopyBatch, GroupPass, Pass};
+use reader::{BatchReader, CopyBatch, GroupPass};
 
 /// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
 const FIRST_BATCH: u64 = 100;

@@ -4,23 +4,14 @@ use std::sync::Arc;
 
 use bbs_database::Transaction;
 use bbs_lens::Residue;
-use bbs_units::{Bounds, KeyRange, Measure, TableRows, UnitBatch, UnitKey};
+use bbs_units::{Bounds, KeyRange, Measure, UnitBatch, UnitKey};
 use bbs_work::pauses;
 
 use crate::migrate::checksum::{self, Checksum};
 use crate::migrate::quarantine::RefusedUnit;
+use crate::migrate::residue_only::{self, Pass, UnitsWithoutRows};
 use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::{Context, Job, MigrateError};
-
-/// Which units of a group are copied.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
-    /// Units that have rows in the tables of the group, in the order of their keys.
-    Stored,
-    /// Units that have no row there and of which the other direction saved rows of dropped tables,
-    /// in the order of the digests of their names.
-    ResidueOnly,
-}
 
 /// A pass over a group.
 #[derive(Debug, Clone, Copy)]
@@ -217,7 +208,12 @@ impl BatchReader {
         let job = &self.job;
         let group = self.of.group;
         if self.of.pass == Pass::ResidueOnly {
-            return kept_units(job, reader, group, after, most).await;
+            let found = residue_only::next_units(job, reader, group, after, most).await?;
+            return Ok(found.map(|UnitsWithoutRows { units, last }| FoundUnits {
+                units,
+                fitting: u64::MAX,
+                last,
+            }));
         }
         // Rows that are read are bounded while they are read; those that the database copies by
         // itself have to be measured before.
@@ -296,18 +292,9 @@ impl BatchReader {
         reader: &mut Transaction,
         found: &mut FoundUnits,
     ) -> Result<ReadBatch, MigrateError> {
-        let job = &self.job;
-        let count = found.units.len();
-        let tables = job.wanted[self.of.group].iter().map(|(name, columns)| {
-            let table = &job.lens.source.tables[name];
-            (name.clone(), TableRows::empty(table, columns, count))
-        });
-        let mut rows = UnitBatch {
-            units: found.units.clone(),
-            tables: tables.collect(),
-        };
-        let left = job.residue_of(reader, &mut rows).await?;
-        if rows.units.len() < count {
+        let wanted = &self.job.wanted[self.of.group];
+        let (rows, left) = residue_only::load(&self.job, reader, wanted, &found.units).await?;
+        if rows.units.len() < found.units.len() {
             found.end_with(&rows);
         }
         Ok(ReadBatch {
@@ -337,57 +324,4 @@ impl FoundUnits {
             .truncate(end.expect("the first units remain") + 1);
         self.last = self.units[self.units.len() - 1].clone();
     }
-}
-
-/// The next units of dropped tables of which only residue is left.
-async fn kept_units(
-    job: &Job,
-    tx: &mut Transaction,
-    group: usize,
-    after: Option<&UnitKey>,
-    most: u64,
-) -> Result<Option<FoundUnits>, MigrateError> {
-    let restored = &job.lens.groups[group].restored;
-    let tables = job.sources(group);
-    // A text would equal no key of another type, and PostgreSQL refuses to compare them.
-    let key = tables.first().map(|table| bbs_units::unit_key(table));
-    let key = key.unwrap_or_default();
-    let mut after = after.map(UnitKey::name);
-    loop {
-        let names = crate::migrate::residue::units_of(tx, restored, after.as_deref(), most).await?;
-        let mut units: Vec<_> = names
-            .into_iter()
-            .map(|name| UnitKey::from_name(name, &key))
-            .collect();
-        let Some(last) = units.last().cloned() else {
-            return Ok(None);
-        };
-        leave_out_stored(job, tx, group, &mut units).await?;
-        if !units.is_empty() {
-            return Ok(Some(FoundUnits {
-                units,
-                fitting: u64::MAX,
-                last,
-            }));
-        }
-        after = Some(last.name());
-    }
-}
-
-/// Removes units that have rows in a table of the group.
-async fn leave_out_stored(
-    job: &Job,
-    tx: &mut Transaction,
-    group: usize,
-    units: &mut Vec<UnitKey>,
-) -> Result<(), MigrateError> {
-    for table in job.sources(group) {
-        if units.is_empty() {
-            break;
-        }
-        let stored = bbs_units::places_among(tx, table, &table.name, units).await?;
-        let mut places = 0..;
-        units.retain(|_| places.next().is_some_and(|place| !stored.contains(&place)));
-    }
-    Ok(())
 }

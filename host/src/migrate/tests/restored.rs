@@ -11,7 +11,7 @@ use bbs_lens::transform::RunArguments;
 
 use super::changed::followed;
 use super::migrations::{self, all};
-use super::world::TestEngine;
+use super::world::{TestEngine, at_unit};
 use crate::migrate::*;
 
 pub(super) fn words_table(name: &str) -> Table {
@@ -309,6 +309,41 @@ async fn units_only_in_a_dropped_table_are_restored() {
     world.up(3).await.unwrap();
     assert_eq!(world.everything().await["words"], before["words"]);
     assert_eq!(world.count("bbs_residue").await, 0);
+}
+
+/// Leaves both tables as they are, but for one unit.
+fn refuse_one(
+    direction: Direction,
+    arguments: &RunArguments,
+    batch: &Batch,
+) -> Result<Outcome, String> {
+    let words = &batch.tables[1];
+    let refused = Value::Text(b"word of zzz-after-all");
+    for row in 0..*words.unit_offsets.last().unwrap() as usize {
+        if words.columns[0].get(Encoding::Text, row) == refused {
+            return Err("no word may end like that".to_owned());
+        }
+    }
+    pass(direction, arguments, batch)
+}
+
+#[tokio::test]
+async fn unit_only_in_a_dropped_table_is_checked() {
+    let mut world = with_words_beside_apps(3).await;
+    world.down(1).await.unwrap();
+    let joined = world.context.migrations.pop().unwrap().manifest().clone();
+    let joined = migrations::native(joined, refuse_one);
+    world.context.migrations.push(joined);
+    let checked = check(&world.context, 3).await.unwrap();
+    let of_joined = checked.migrations.last().unwrap();
+    let counts = (of_joined.units, of_joined.lost, checked.lost());
+    assert_eq!(counts, (5, 1, 1));
+    assert_eq!(of_joined.troubles[0].examples[0].unit, "zzz-after-all");
+    let error = at_unit(world.up(3).await.unwrap_err());
+    assert!(
+        matches!(&error, MigrateError::Unit { unit, .. } if unit == "zzz-after-all"),
+        "{error}"
+    );
 }
 
 /// Goal: residue names units of a table whose partition key is a number. Method: one unit has rows
