@@ -213,7 +213,7 @@ fn decide_down(
         (Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to }),
         (Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target }),
         (Equal, Equal | Greater) => Decision::Serve,
-        // An unfinished `up` has changed nothing of what is served now.
+        // An unfinished `up` has changed nothing of what is served now; what it has added is undone.
         (Greater, Equal | Greater) => Decision::Begin { from: current, to },
     }
 }

@@ -4,7 +4,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bbs_database::Transaction;
+use bbs_database::{Dialect, Transaction};
 use bbs_lens::layout::history::Way;
 use bbs_lens::layout::manifest::{DataVersion, Direction, Manifest};
 use bbs_lens::layout::migration_set::MigrationSet;
@@ -77,8 +77,31 @@ async fn reasons_between(
     }
     let histories = HistoryPair::here(context, tx).await?;
     let way = histories.way(from, to);
-    let work = Work::planned(context, tx, way).await?;
+    let mut work = Work::planned(context, tx, way).await?;
+    let unfinished = passed_unfinished(tx, &histories, &work).await?;
+    work.passed.extend(unfinished);
     examine::examine(tx, &histories, &work).await
+}
+
+/// The layouts that an unfinished migration passes, on another way than this one: what it has
+/// changed ahead of its cut-over is undone once this one begins.
+async fn passed_unfinished(
+    tx: &mut Transaction,
+    histories: &HistoryPair,
+    work: &Work,
+) -> Result<Vec<Layout>, MigrateError> {
+    if work.dialect != Dialect::Mysql {
+        return Ok(Vec::new());
+    }
+    let unfinished = state::underway(tx).await?.filter(|found| {
+        let is_known = histories.have(found.from, found.to);
+        is_known && found.from == work.from && !found.phase.has_arrived()
+    });
+    let Some(unfinished) = unfinished else {
+        return Ok(Vec::new());
+    };
+    let way = histories.way(unfinished.from, unfinished.to);
+    Ok(way.passed().cloned().collect())
 }
 
 /// The objects for which a later migration could not replace tables of a database as it is now:

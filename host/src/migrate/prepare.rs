@@ -5,14 +5,16 @@ use std::sync::Arc;
 
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_database::{StatementResult, Transaction};
+use bbs_lens::layout::history::Leg;
+use bbs_lens::layout::manifest::Direction;
 use bbs_lens::layout::schema::{Index, Table};
 
 use super::lock_waits::change_schema;
 use super::plan::TablePlan;
-use super::state::{self, Phase};
+use super::state::{self, Phase, Underway};
 use super::{
     Context, Job, MigrateError, Work, changed_units, cut_over, fault, fresh, layout_history,
-    quarantine, residue, runs, same_schema,
+    quarantine, residue, runs, same_schema, undo_abandoned,
 };
 use crate::lock::fence::Fence;
 
@@ -39,13 +41,17 @@ pub(super) async fn begin(
     });
     let is_resumed = is_resumed && have_planned_columns(&mut tx, &work).await?;
     // A migration whose version is durable stays finished, whatever it has not removed yet.
-    if let Some(found) = found.filter(|found| !is_resumed && !found.phase.has_arrived()) {
-        state::write_phase(&mut tx, found, Phase::Begun).await?;
+    let abandoned = found.filter(|found| !is_resumed && !found.phase.has_arrived());
+    if let Some(found) = &abandoned {
+        state::write_phase(&mut tx, found.clone(), Phase::Begun).await?;
     }
     tx.commit().await.about("bbs_migration")?;
     if !is_resumed {
         state::drop_leftovers(context, fence, Some([work.from, work.to])).await?;
         forget_copies(context, fence).await?;
+        if let Some(found) = abandoned.filter(|found| !passes(&work, found)) {
+            undo_abandoned(context, fence, &found).await?;
+        }
         if work.from == 0 {
             fresh::forget(context, fence).await?;
         }
@@ -77,6 +83,15 @@ pub(super) async fn begin(
         .about("the row `version` of configurations")?;
     fault::point(fault::AFTER_BEGIN);
     Ok(Arc::new(job))
+}
+
+/// Whether a migration makes what another one has changed ahead of its cut-over.
+fn passes(work: &Work, other: &Underway) -> bool {
+    let to_its_end = Leg {
+        version: other.to,
+        direction: Direction::Up,
+    };
+    (work.from, work.to) == (other.from, other.to) || work.lens.legs().any(|leg| leg == to_its_end)
 }
 
 /// Whether the copies that an earlier start has begun have the columns that they have in this plan.

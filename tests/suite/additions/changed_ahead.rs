@@ -148,3 +148,13 @@ async fn type_that_a_given_up_migration_made_wider_hinders_no_other_one(kind: Ki
     stored.down(VERSION).await.unwrap();
     stored.assert_layout(VERSION).await;
 }
+
+on_each_mysql!(additions_of_an_unfinished_migration_hinder_no_way_down);
+async fn additions_of_an_unfinished_migration_hinder_no_way_down(kind: Kind) {
+    let mut stored = below(kind, vec![acme("log_guid")]).await;
+    stop_at_the_cut_over(&mut stored).await;
+    stored.down(VERSION).await.unwrap();
+    assert_eq!(column(&stored, "desired_lrps", "note").await, None);
+    let error = column(&stored, "actual_lrps", "placement_error").await;
+    assert_eq!(error.unwrap().default.as_deref(), Some("''"));
+}
