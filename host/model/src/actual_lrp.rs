@@ -100,7 +100,7 @@ pub struct ActualLrp {
     pub state: Text,
     /// Why the last auction found no cell; empty once a cell has claimed the instance.
     pub placement_error: Text,
-    /// The last change of the row, in nanoseconds since 1970.
+    /// The last change of the instance, in nanoseconds since 1970.
     pub since_ns: i64,
     pub tag: ModificationTag,
     /// The number of a `Presence`; unknown numbers are preserved.
@@ -232,6 +232,13 @@ impl ActualLrp {
     /// Starts a new revision of the record.
     pub(super) fn changed(&mut self, now_ns: i64) {
         self.since_ns = now_ns;
+        self.revise();
+    }
+
+    /// Starts a new revision of the record of an instance that stays in its state. The time of the
+    /// state stays, too: a container that has crashed before counts as working only some time after
+    /// it.
+    pub(super) fn revise(&mut self) {
         self.tag.index = self.tag.index.wrapping_add(1);
     }
 

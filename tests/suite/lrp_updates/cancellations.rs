@@ -164,6 +164,34 @@ async fn cancellation_creates_no_row_for_a_container_that_is_not_ready(kind: Kin
     assert_eq!(rows(&server).await, ["0/0 RUNNING old-0 version-1"]);
 }
 
+on_each_database!(cancellation_goes_on_beside_a_container_that_crashed_long_ago);
+async fn cancellation_goes_on_beside_a_container_that_crashed_long_ago(kind: Kind) {
+    let server = running(kind, 2).await;
+    crash_three_times(&server, 1, "old-1").await;
+    server.clock.set(NOW_NS + 31 * SECOND);
+    convergence::run(&server.service).await.unwrap();
+    start_new(&server, 1, "old-1").await;
+    // Longer than the time after which a crash counts as the first one.
+    server.clock.set(NOW_NS + 1000 * SECOND);
+    update_to(&server, "version-2").await;
+    until_rows(&server, &FIRST_OF_TWO).await;
+    start_new(&server, 0, "new-0").await;
+    until_rows(&server, &SECOND_OF_TWO).await;
+    assert_eq!(cancel(&server).await, None);
+    until_rows(
+        &server,
+        &[
+            "0/0 UNCLAIMED  version-1",
+            "0/1 RUNNING new-0 version-2",
+            "1/0 RUNNING old-1 version-1",
+        ],
+    )
+    .await;
+    assert_eq!(status(&server).await.failing, 0);
+    start_new(&server, 0, "back-0").await;
+    until_done(&server).await;
+}
+
 on_each_layout!(cancellation_ends_although_the_previous_definition_fails);
 async fn cancellation_ends_although_the_previous_definition_fails(kind: Kind) {
     let server = running(kind, 2).await;

@@ -59,9 +59,9 @@ impl ActualLrp {
     }
 
     /// The row of a container that was being replaced, as the managed one.
-    fn into_managed(mut self, now_ns: i64) -> Self {
+    fn into_managed(mut self) -> Self {
         self.presence = Presence::Ordinary as i32;
-        self.changed(now_ns);
+        self.revise();
         self
     }
 
@@ -171,8 +171,7 @@ impl Slot {
             } else if is_third(row) || is_replaced {
                 row.definition_id.clone_from(previous);
                 row.definition_uncertain = true;
-                // Without another time: the container goes on.
-                row.tag.index = row.tag.index.wrapping_add(1);
+                row.revise();
             }
         }
         let given_up = self.revert_replacement(current, now_ns).ok().flatten();
@@ -213,7 +212,7 @@ impl Slot {
                 .into_iter()
                 .any(|then| then.tag == row.tag && then.definition_id != row.definition_id)
             {
-                row.tag.index = row.tag.index.wrapping_add(1);
+                row.revise();
             }
         }
     }
@@ -264,7 +263,9 @@ impl Slot {
         let mut new = ActualLrp::unclaimed(&old.key(), successor_since_ns(now_ns));
         new.definition_id.clone_from(current);
         old.presence = Presence::Evacuating as i32;
-        old.changed(now_ns);
+        // Before the time of its successor also if the clock went back.
+        old.since_ns = old.since_ns.min(now_ns);
+        old.revise();
         (self.evacuating, self.ordinary) = (Some(old), Some(new));
         Ok(())
     }
@@ -284,7 +285,7 @@ impl Slot {
             return Err(SlotError::NotFound);
         }
         let kept = self.evacuating.take().ok_or(SlotError::NotFound)?;
-        let given_up = self.ordinary.replace(kept.into_managed(now_ns));
+        let given_up = self.ordinary.replace(kept.into_managed());
         self.drop_unneeded_suspect();
         Ok(given_up.filter(|row| !row.waits()))
     }
@@ -292,13 +293,13 @@ impl Slot {
     /// Deletes the instance that waits, if one does, because it is not desired any more. A
     /// container that it was to replace becomes the managed one again, which its cell removes as
     /// any other.
-    pub fn delete_waiting(&mut self, now_ns: i64) {
+    pub fn delete_waiting(&mut self) {
         if self.ordinary.as_ref().is_none_or(|row| !row.waits()) {
             return;
         }
         let is_replaced = self.replaced().is_some();
         let kept = self.evacuating.take_if(|_| is_replaced);
-        self.ordinary = kept.map(|row| row.into_managed(now_ns));
+        self.ordinary = kept.map(ActualLrp::into_managed);
     }
 
     /// Removes a container that was being replaced and whose successor is gone.

@@ -174,12 +174,11 @@ pub(super) async fn delete_from(
     from: i32,
 ) -> Result<Vec<ReducedSlot>, DomainError> {
     let ReadableSlots { slots, unreadable } = writer.slots_from(process_guid, from).await?;
-    let now_ns = writer.now_ns();
     let mut reduced = Vec::new();
     let mut has_waiting = false;
     for before in slots.into_values() {
         let mut after = before.clone();
-        after.delete_waiting(now_ns);
+        after.delete_waiting();
         if after.ordinary.is_none() {
             has_waiting |= before.ordinary.is_some();
         } else if after != before {

@@ -276,9 +276,7 @@ fn heartbeat_of_a_replaced_container_without_a_successor_makes_it_the_managed_on
 #[test]
 fn replaced_container_is_the_managed_one_once_its_waiting_successor_is_not_desired() {
     for state in [State::Unclaimed, State::Crashed] {
-        let (slot, ()) = after(&replaced(OLD, NEW, state), |slot| {
-            slot.delete_waiting(NOW_NS)
-        });
+        let (slot, ()) = after(&replaced(OLD, NEW, state), Slot::delete_waiting);
         let row = slot.ordinary.unwrap();
         assert_eq!(
             (row.presence(), row.instance_key(), row.tag.index),
@@ -289,11 +287,11 @@ fn replaced_container_is_the_managed_one_once_its_waiting_successor_is_not_desir
     }
     for state in [State::Claimed, State::Running] {
         let slot = replaced(OLD, NEW, state);
-        assert_eq!(after(&slot, |slot| slot.delete_waiting(NOW_NS)), (slot, ()));
+        assert_eq!(after(&slot, Slot::delete_waiting), (slot, ()));
     }
     // A cell evacuates its container by itself.
     let evacuated = replaced(NEW, NEW, State::Unclaimed);
-    let (slot, ()) = after(&evacuated, |slot| slot.delete_waiting(NOW_NS));
+    let (slot, ()) = after(&evacuated, Slot::delete_waiting);
     assert_eq!(
         (slot.ordinary, slot.evacuating),
         (None, evacuated.evacuating)
@@ -431,6 +429,39 @@ fn cancelled_replacement_puts_the_container_back_and_gives_up_its_successor() {
     rejected(&up, SlotError::NotFound, |slot| {
         slot.revert_replacement(&NEW.to_vec(), NOW_NS)
     });
+}
+
+/// A crash counts as the first one after it has run for long enough.
+#[test]
+fn container_that_goes_on_keeps_its_time_while_it_is_replaced_and_put_back() {
+    let mut running = ordinary_of(OLD, State::Running);
+    let row = running.ordinary.as_mut().unwrap();
+    (row.crash_count, row.since_ns) = (3, 0);
+    let (pending, began) = after(&running, |slot| {
+        slot.begin_replacement(&NEW.to_vec(), NOW_NS)
+    });
+    assert_eq!(began, Ok(()));
+    let (reverted, _) = after(&pending, |slot| {
+        slot.revert_replacement(&OLD.to_vec(), NOW_NS).unwrap()
+    });
+    let (kept, ()) = after(&pending, Slot::delete_waiting);
+    for slot in [reverted, kept] {
+        assert_eq!(slot.phase(OLD, NOW_NS), ReplacementPhase::Current);
+        let row = slot.ordinary.unwrap();
+        assert_eq!((row.since_ns, row.tag.index), (0, 9));
+    }
+}
+
+#[test]
+fn successor_is_newer_than_the_replaced_container_also_if_the_clock_went_back() {
+    let running = ordinary_of(OLD, State::Running);
+    for now_ns in [NOW_NS, BEFORE_NS, BEFORE_NS - 1] {
+        let (slot, _) = after(&running, |slot| {
+            slot.begin_replacement(&NEW.to_vec(), now_ns)
+        });
+        let [new, old] = [slot.ordinary, slot.evacuating].map(Option::unwrap);
+        assert!(new.since_ns > old.since_ns, "{now_ns}");
+    }
 }
 
 /// The cell of a successor is gone before the replacement is cancelled, and returns.
