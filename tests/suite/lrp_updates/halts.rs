@@ -7,6 +7,7 @@ use bbs_model::lrp_update::MaxInFlight;
 
 use super::*;
 use crate::api::actual_lrps::{FAIL, fail};
+use crate::harness::database::on_each_database;
 use crate::harness::layouts::on_each_layout;
 use crate::harness::server::NOW_NS;
 
@@ -53,6 +54,28 @@ async fn crashing_instance_halts_the_update_until_it_runs(kind: Kind) {
     convergence::run(&server.service).await.unwrap();
     until_rows(&server, &SECOND_OF_TWO).await;
     start_new(&server, 1, "new-1").await;
+    until_done(&server).await;
+}
+
+on_each_database!(crashes_of_the_previous_definition_do_not_halt_the_update_that_corrects_them);
+async fn crashes_of_the_previous_definition_do_not_halt_the_update_that_corrects_them(kind: Kind) {
+    let server = running(kind, 1).await;
+    crash_three_times(&server, 0, "old-0").await;
+    server.clock.set(NOW_NS + 31 * SECOND);
+    convergence::run(&server.service).await.unwrap();
+    claim_new(&server, 0, "either").await;
+    update_to(&server, "version-2").await;
+    settle(&server).await;
+    let status_now = status(&server).await;
+    assert_eq!(
+        (status_now.failing, status_now.waiting),
+        (0, 1),
+        "{status_now:?}"
+    );
+    assert_eq!(call_error(&server, START, &start(0, "either")).await, None);
+    let replaced = ["0/0 UNCLAIMED  version-2", "0/1 RUNNING either version-1"];
+    until_rows(&server, &replaced).await;
+    start_new(&server, 0, "new-0").await;
     until_done(&server).await;
 }
 

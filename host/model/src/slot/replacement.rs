@@ -94,7 +94,10 @@ impl Slot {
             Some(State::Running) if row.is_old(current) => ReplacementPhase::Old,
             Some(State::Crashed) => ReplacementPhase::Failing,
             Some(State::Unclaimed) if !row.placement_error.is_empty() => ReplacementPhase::Failing,
-            Some(State::Unclaimed | State::Claimed) if !restart::is_at_once(row.crash_count) => {
+            // The crashes before a claimed instance of another definition were those of that one.
+            Some(State::Unclaimed | State::Claimed)
+                if !restart::is_at_once(row.crash_count) && !row.is_old(current) =>
+            {
                 ReplacementPhase::Failing
             }
             Some(State::Unclaimed | State::Claimed) => ReplacementPhase::Pending,

@@ -100,6 +100,10 @@ fn instance_that_is_not_routable_or_placed_or_certain_is_not_current() {
         ReplacementPhase::Failing
     );
     assert_eq!(
+        with(State::Claimed, |row| row.crash_count = 3),
+        ReplacementPhase::Failing
+    );
+    assert_eq!(
         with(State::Running, |row| row.crash_count = 3),
         ReplacementPhase::Failing
     );
@@ -147,6 +151,17 @@ fn waiting_instances_take_a_new_definition_at_once_and_claimed_ones_become_uncer
         drop(slot.switch_definition(&NEW.to_vec(), &OLD.to_vec(), NOW_NS))
     });
     assert_eq!(slot, running, "what runs is what was claimed");
+}
+
+#[test]
+fn crashes_before_a_claim_that_a_new_definition_follows_are_not_those_of_the_new_one() {
+    let mut claimed = ordinary_of(OLD, State::Claimed);
+    claimed.ordinary.as_mut().unwrap().crash_count = 3;
+    assert_eq!(claimed.phase(OLD, NOW_NS), ReplacementPhase::Failing);
+    let (slot, _) = after(&claimed, |slot| {
+        slot.switch_definition(&OLD.to_vec(), &NEW.to_vec(), NOW_NS)
+    });
+    assert_eq!(slot.phase(NEW, NOW_NS), ReplacementPhase::Pending);
 }
 
 /// A cancelled update to the definition `OTHER` is followed by one from `OLD` to `NEW`.
