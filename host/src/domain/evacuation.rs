@@ -2,14 +2,14 @@
 //! The transitions are the model's.
 
 use bbs_model::TraceId;
-use bbs_model::actual_lrp::{InstanceKey, LrpKey};
+use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::change::Cause;
 use bbs_model::slot::{
     Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
 };
 use bbs_work::causes::with_causes;
 
-use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, write};
+use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, stop, write};
 use super::desired_lrps::is_held;
 use super::retry::retry;
 use super::{DomainError, Service};
@@ -40,7 +40,10 @@ pub async fn evacuate_running(service: &Service, container: &Container) -> Evacu
     let key = &container.key;
     let evacuate = async {
         let _lock = service.lock_key(&key.process_guid).await?;
-        let (changed, evacuated) = retry(|| attempt(service.store(), container)).await?;
+        let (changed, mut evacuated) = retry(|| attempt(service.store(), container)).await?;
+        if let Some(replaced) = evacuated.given_up.take() {
+            stop_replaced(service, replaced);
+        }
         announce(service, changed, Cause::Other, &TraceId::NONE);
         Ok(evacuated)
     };
@@ -137,6 +140,18 @@ async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desi
         instances: target.instances,
         running,
     }))
+}
+
+/// Has the cell of a replaced container stop it, whose row its successor has taken. The caller holds
+/// the key lock: from here on, reports of the container are refused. The next one would make it the
+/// instance that waits, and the cell of its successor would destroy that one.
+fn stop_replaced(service: &Service, replaced: ActualLrp) {
+    service
+        .update_hints()
+        .note_asked(replaced.instance_key(), service.store().now_ns());
+    let service = service.clone();
+    // If the request fails, the cell stops the container once its report is refused.
+    tokio::spawn(async move { stop(&service, &replaced, &TraceId::NONE).await });
 }
 
 /// Requests a cell. A failed request is only logged: convergence offers a waiting instance again.

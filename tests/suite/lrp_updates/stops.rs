@@ -78,9 +78,9 @@ async fn container_is_not_stopped_if_its_successor_crashes_before_the_request(ki
     );
 }
 
-on_each_database!(replaced_container_keeps_its_traffic_for_the_overlap);
-async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
-    let neighbours = Neighbours::start();
+/// A server with an LRP of one instance, whose container `old-0` receives traffic beside its
+/// successor `new-0` for a minute. The cell of `old-0` is present.
+async fn overlapping(kind: Kind, neighbours: &Neighbours) -> Server {
     neighbours.add_cell("cell-old-0");
     let pace = Pace {
         overlap: Duration::from_secs(60),
@@ -100,6 +100,35 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
     until_rows(&server, &REPLACED).await;
     start_new(&server, 0, "new-0").await;
     server.clock.sleepers(1).await;
+    server
+}
+
+/// A cell that is drained reports a container; whether it keeps it.
+async fn evacuate(server: &Server, name: &str) -> bool {
+    let proto::StartActualLrpRequest {
+        actual_lrp_key,
+        actual_lrp_instance_key,
+        actual_lrp_net_info,
+        routable,
+        ..
+    } = start(0, name);
+    let request = proto::EvacuateRunningActualLrpRequest {
+        actual_lrp_key,
+        actual_lrp_instance_key,
+        actual_lrp_net_info,
+        routable,
+        ..Default::default()
+    };
+    let answer = server
+        .call("/v1.2/actual_lrps/evacuate_running.r1", &request)
+        .await;
+    answer.message::<proto::EvacuationResponse>().keep_container
+}
+
+on_each_database!(replaced_container_keeps_its_traffic_for_the_overlap);
+async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = overlapping(kind, &neighbours).await;
     let mut subscription = subscribe(&server);
     // The successor crashes within the overlap, which begins again with the next one.
     server.clock.advance(Duration::from_secs(30));
@@ -177,30 +206,29 @@ async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
     let server = replacing(kind, &neighbours).await;
     start_new(&server, 0, "new-0").await;
     assert_eq!(stopped(&neighbours).await, ["old-0"]);
-    let proto::StartActualLrpRequest {
-        actual_lrp_key,
-        actual_lrp_instance_key,
-        actual_lrp_net_info,
-        routable,
-        ..
-    } = start(0, "new-0");
-    let request = proto::EvacuateRunningActualLrpRequest {
-        actual_lrp_key,
-        actual_lrp_instance_key,
-        actual_lrp_net_info,
-        routable,
-        ..Default::default()
-    };
-    let answer = server
-        .call("/v1.2/actual_lrps/evacuate_running.r1", &request)
-        .await;
-    assert!(answer.message::<proto::EvacuationResponse>().keep_container);
+    assert!(evacuate(&server, "new-0").await);
+    assert_successor_moves(&server).await;
+}
 
-    let refused = call_error(&server, START, &start(0, "old-0"))
+on_each_database!(replaced_container_is_stopped_if_its_successor_is_evacuated_within_the_overlap);
+async fn replaced_container_is_stopped_if_its_successor_is_evacuated_within_the_overlap(
+    kind: Kind,
+) {
+    let neighbours = Neighbours::start();
+    let server = overlapping(kind, &neighbours).await;
+    assert!(evacuate(&server, "new-0").await);
+    assert_successor_moves(&server).await;
+    assert_eq!(stopped(&neighbours).await, ["old-0"]);
+}
+
+/// Asserts that the report of `old-0` is refused, and that `new-0` stays until the instance that
+/// waits runs on another cell.
+async fn assert_successor_moves(server: &Server) {
+    let refused = call_error(server, START, &start(0, "old-0"))
         .await
         .map(|(kind, _)| kind);
     assert_eq!(refused, Some(Type::ActualLrpCannotBeStarted));
-    let rows = images(&server).await;
+    let rows = images(server).await;
     let rows: Vec<_> = rows
         .iter()
         .map(|row| (row.presence(), text(&row.state), container(row)))

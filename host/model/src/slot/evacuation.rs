@@ -27,28 +27,33 @@ pub struct Desired {
     pub running: usize,
 }
 
-/// Whether the cell keeps the container, and whether the instance needs a new cell.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Whether the cell keeps the container, and the requests that follow.
+#[derive(Debug, Clone, PartialEq)]
 pub struct Evacuated {
     /// If false, the cell may destroy the container.
     pub keeps_container: bool,
     /// Whether an auction has to be requested for the instance.
     pub needs_cell: bool,
+    /// A replaced container that has no row any more, and has to be stopped by its cell.
+    pub given_up: Option<ActualLrp>,
 }
 
 impl Evacuated {
     const GONE: Self = Self {
         keeps_container: false,
         needs_cell: false,
+        given_up: None,
     };
     /// The cell keeps the container.
     pub const STAYS: Self = Self {
         keeps_container: true,
         needs_cell: false,
+        given_up: None,
     };
     const MOVES: Self = Self {
         keeps_container: false,
         needs_cell: true,
+        given_up: None,
     };
 }
 
@@ -140,27 +145,38 @@ impl Slot {
                 }
                 // The evacuating row has the container that this one replaces, which receives the
                 // traffic.
-                EvacuationStep::MoveToEvacuating(Presence::Ordinary)
+                EvacuationStep::MoveToEvacuating(presence)
                     if self.replaced().is_some()
-                        && self.ordinary.as_ref().is_some_and(|row| !row.routable) =>
+                        && self.at(presence).is_some_and(|row| {
+                            row.state() != Some(State::Running) || !row.routable
+                        }) =>
                 {
+                    if presence == Presence::Suspect {
+                        self.suspect = None;
+                        return Ok(Evacuated::GONE);
+                    }
                     self.unclaim(Unclaim::Any, now_ns)?;
                     Evacuated::MOVES
                 }
                 EvacuationStep::MoveToEvacuating(presence) => {
                     let row = self.at(presence).ok_or(SlotError::NotFound)?.clone();
+                    // Not overwritten: routability and zone are those of the other container.
+                    let is_replaced = self.replaced().is_some();
+                    let given_up = self.evacuating.take_if(|_| is_replaced);
                     self.put_evacuating(&Container::of(&row), definitions, now_ns);
                     if let Some(evacuating) = &mut self.evacuating {
                         evacuating.copy_definition(&row);
                     }
-                    if presence == Presence::Suspect {
+                    let needs_cell = presence == Presence::Ordinary;
+                    if needs_cell {
+                        self.unclaim(Unclaim::Any, successor_since_ns(now_ns))?;
+                    } else {
                         self.suspect = None;
-                        return Ok(Evacuated::STAYS);
                     }
-                    self.unclaim(Unclaim::Any, successor_since_ns(now_ns))?;
                     Evacuated {
                         keeps_container: true,
-                        needs_cell: true,
+                        needs_cell,
+                        given_up,
                     }
                 }
             },

@@ -19,6 +19,7 @@ fn gone() -> Result<Evacuated, SlotError> {
     Ok(Evacuated {
         keeps_container: false,
         needs_cell: false,
+        given_up: None,
     })
 }
 
@@ -26,6 +27,7 @@ fn stays() -> Result<Evacuated, SlotError> {
     Ok(Evacuated {
         keeps_container: true,
         needs_cell: false,
+        given_up: None,
     })
 }
 
@@ -123,7 +125,8 @@ fn claimed_container_is_unclaimed_and_needs_a_cell() {
                 unclaimed,
                 Ok(Evacuated {
                     keeps_container: false,
-                    needs_cell: true
+                    needs_cell: true,
+                    given_up: None,
                 })
             )
         );
@@ -237,6 +240,7 @@ fn recreated_container_goes_once_all_others_run() {
         let now = Ok(Evacuated {
             keeps_container: false,
             needs_cell: true,
+            given_up: None,
         });
         for running_instances in [2, 3] {
             let all = Desired {
@@ -245,7 +249,7 @@ fn recreated_container_goes_once_all_others_run() {
             };
             assert_eq!(
                 after(&slot, running("mine", Some(all))),
-                (unclaimed.clone(), now),
+                (unclaimed.clone(), now.clone()),
                 "{state:?}"
             );
         }
@@ -307,7 +311,8 @@ fn rolling_container_becomes_evacuating_and_its_instance_needs_a_cell() {
             result,
             Ok(Evacuated {
                 keeps_container: true,
-                needs_cell: true
+                needs_cell: true,
+                given_up: None,
             })
         );
         let (mut expected, _) = after(&slot, |slot| slot.unclaim(Unclaim::Any, NOW_NS + 1));

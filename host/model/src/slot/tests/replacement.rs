@@ -7,6 +7,11 @@ use super::*;
 const OLD: &[u8] = b"version-1";
 const NEW: &[u8] = b"version-2";
 const OTHER: &[u8] = b"version-3";
+const ROLLING: Option<Desired> = Some(Desired {
+    replacement: Replacement::Rolling,
+    instances: 1,
+    running: 1,
+});
 
 fn of(definition: &[u8], state: State, presence: Presence, name: &str) -> ActualLrp {
     let mut row = row(state, presence, name);
@@ -365,13 +370,8 @@ fn container_that_claimed_nothing_takes_over_once_it_is_routable() {
         instance("other")
     );
 
-    let desired = Some(Desired {
-        replacement: Replacement::Rolling,
-        instances: 1,
-        running: 1,
-    });
     let (_, evacuated) = after(&started, |slot| {
-        slot.evacuate_running(&container("old"), Several, desired, NOW_NS)
+        slot.evacuate_running(&container("old"), Several, ROLLING, NOW_NS)
     });
     assert!(evacuated.unwrap().keeps_container);
     assert_eq!(
@@ -398,6 +398,64 @@ fn container_that_claimed_nothing_takes_over_once_it_is_routable() {
         slot.start(&mine, Several, NOW_NS)
     });
     assert_eq!(slot.evacuating, None, "it claimed the instance");
+}
+
+/// They may be in different zones, and only one of them may receive traffic.
+#[test]
+fn successor_whose_cell_is_evacuated_gets_a_row_of_its_own_and_the_replaced_container_goes() {
+    for presence in [Presence::Ordinary, Presence::Suspect] {
+        let mut slot = replaced(OLD, NEW, State::Unclaimed);
+        *slot.at_mut(presence) = Some(of(NEW, State::Running, presence, "mine"));
+        let old = slot.evacuating.as_mut().unwrap();
+        (old.routable, old.availability_zone) = (false, b"other".to_vec());
+        let (evacuated, result) = after(&slot, |slot| {
+            slot.evacuate_running(&container("mine"), Several, ROLLING, NOW_NS)
+        });
+        let expected = Evacuated {
+            keeps_container: true,
+            needs_cell: presence == Presence::Ordinary,
+            given_up: slot.evacuating,
+        };
+        assert_eq!(result, Ok(expected), "{presence:?}");
+        let row = evacuated.evacuating.unwrap();
+        assert_eq!(Container::of(&row), container("mine"), "{presence:?}");
+        assert_eq!(
+            (&row.definition_id[..], row.definition_uncertain),
+            (NEW, false)
+        );
+        assert_eq!(evacuated.suspect, None);
+        let waits = evacuated.ordinary.unwrap();
+        assert_eq!(
+            (waits.state(), &waits.definition_id[..]),
+            (Some(State::Unclaimed), NEW)
+        );
+    }
+}
+
+/// The replaced container has the traffic. A claimed instance may have been routable in an earlier
+/// container.
+#[test]
+fn successor_without_traffic_goes_if_its_cell_is_evacuated() {
+    for (state, routable) in [(State::Running, false), (State::Claimed, true)] {
+        for presence in [Presence::Ordinary, Presence::Suspect] {
+            let mut successor = of(NEW, state, presence, "mine");
+            successor.routable = routable;
+            let mut slot = replaced(OLD, NEW, State::Unclaimed);
+            *slot.at_mut(presence) = Some(successor);
+            let (evacuated, result) = after(&slot, |slot| {
+                slot.evacuate_running(&container("mine"), Several, ROLLING, NOW_NS)
+            });
+            let expected = Evacuated {
+                keeps_container: false,
+                needs_cell: presence == Presence::Ordinary,
+                given_up: None,
+            };
+            assert_eq!(result, Ok(expected), "{state:?} {presence:?}");
+            assert_eq!(evacuated.evacuating, slot.evacuating);
+            assert_eq!(evacuated.suspect, None);
+            assert_eq!(evacuated.ordinary.unwrap().state(), Some(State::Unclaimed));
+        }
+    }
 }
 
 #[test]

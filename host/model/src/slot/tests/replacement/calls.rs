@@ -46,12 +46,7 @@ fn described(slot: &Slot) -> String {
 }
 
 fn evacuate_running(slot: &mut Slot, name: &str) -> Result<(), SlotError> {
-    let desired = Some(Desired {
-        replacement: Replacement::Rolling,
-        instances: 1,
-        running: 1,
-    });
-    slot.evacuate_running(&container(name), Several, desired, NOW_NS)
+    slot.evacuate_running(&container(name), Several, ROLLING, NOW_NS)
         .map(drop)
 }
 
