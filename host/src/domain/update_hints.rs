@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use bbs_model::Text;
-use bbs_model::actual_lrp::InstanceKey;
+use bbs_model::actual_lrp::{ActualLrp, InstanceKey};
 use bbs_model::lrp_update::PlaceDemand;
 use parking_lot::Mutex;
 use tokio::sync::{OnceCell, Semaphore, SemaphorePermit};
@@ -165,34 +165,31 @@ impl UpdateHints {
     }
 
     /// How long a container still receives traffic beside its successor, at a time in nanoseconds
-    /// since 1970. The overlap begins with the first call about the two of them.
+    /// since 1970. The overlap begins with the first call about the two of them. It begins again
+    /// once the row of the successor has changed, which may have lost its traffic in between.
     pub(super) fn overlap_left(
         &self,
         process_guid: &[u8],
-        old: InstanceKey,
-        successor: InstanceKey,
+        old: &ActualLrp,
+        successor: &ActualLrp,
         now_ns: i64,
         overlap: Duration,
     ) -> Option<Duration> {
         let mut works = self.works.lock();
-        let begun = works.get_mut(process_guid)?.overlaps.entry(old);
-        let begun = begun.or_insert_with(|| Overlap {
-            successor: successor.clone(),
+        let overlaps = &mut works.get_mut(process_guid)?.overlaps;
+        let begins = Overlap {
+            successor: successor.instance_key(),
+            successor_since_ns: successor.since_ns,
             began_ns: now_ns,
-        });
-        if begun.successor != successor {
-            *begun = Overlap {
-                successor,
-                began_ns: now_ns,
-            };
+        };
+        let begun = overlaps
+            .entry(old.instance_key())
+            .or_insert_with(|| begins.clone());
+        // After a clock went back, the overlap would last longer by as much.
+        if !begun.is_of(successor) || begun.began_ns > now_ns {
+            *begun = begins;
         }
-        // A clock that goes back does not make it longer.
-        let passed = Duration::from_nanos(
-            now_ns
-                .saturating_sub(begun.began_ns)
-                .try_into()
-                .unwrap_or(0),
-        );
+        let passed = Duration::from_nanos(now_ns.abs_diff(begun.began_ns));
         overlap.checked_sub(passed).filter(|left| !left.is_zero())
     }
 
@@ -293,37 +290,39 @@ mod tests {
     }
 
     #[test]
-    fn overlap_begins_anew_with_another_successor() {
+    fn overlap_begins_anew_with_another_or_changed_successor_and_once_the_clock_went_back() {
+        const SECOND_NS: i64 = 1_000_000_000;
         let hints = UpdateHints::new(|_, _| {});
         hints.works.lock().begin(b"app", InstancesInFlight::None);
-        let container = |guid: &str| InstanceKey {
+        let container = |guid: &str, since_s: i64| ActualLrp {
             instance_guid: guid.into(),
-            cell_id: b"cell".to_vec(),
+            since_ns: since_s * SECOND_NS,
+            ..ActualLrp::default()
         };
-        let left = |successor, now_s: i64| {
-            let overlap = Duration::from_secs(60);
+        let old = container("old", 0);
+        for (successor, since_s, now_s, expected) in [
+            ("one", 99, 100, Some(60)),
+            ("one", 99, 159, Some(1)),
+            ("one", 99, 160, None),
+            ("one", 99, 170, None),
+            ("two", 170, 170, Some(60)),
+            ("two", 170, 200, Some(30)),
+            ("two", 205, 210, Some(60)),
+            ("two", 205, 269, Some(1)),
+            ("two", 205, 90, Some(60)),
+            ("two", 205, 149, Some(1)),
+            ("two", 205, 150, None),
+        ] {
             let left = hints.overlap_left(
                 b"app",
-                container("old"),
-                container(successor),
-                now_s * 1_000_000_000,
-                overlap,
+                &old,
+                &container(successor, since_s),
+                now_s * SECOND_NS,
+                Duration::from_secs(60),
             );
-            left.map(|left| left.as_secs())
-        };
-        assert_eq!(
-            (
-                left("one", 100),
-                left("one", 159),
-                left("one", 160),
-                left("one", 170)
-            ),
-            (Some(60), Some(1), None, None)
-        );
-        assert_eq!(
-            (left("two", 170), left("two", 90), left("two", 230)),
-            (Some(60), Some(60), None)
-        );
+            let left = left.map(|left| left.as_secs());
+            assert_eq!(left, expected, "{successor} of {since_s} at {now_s}");
+        }
     }
 
     #[test]

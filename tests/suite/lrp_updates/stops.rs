@@ -9,6 +9,7 @@ use super::*;
 use crate::api::actual_lrps::{REMOVE, published, remove, subscribe};
 use crate::harness::database::on_each_database;
 use crate::harness::neighbours::StubReply;
+use crate::harness::server::NOW_NS;
 
 /// Waits for the next requests to cells; each with its container.
 async fn stopped(neighbours: &Neighbours) -> Vec<String> {
@@ -151,6 +152,23 @@ async fn replaced_container_keeps_its_traffic_for_the_overlap(kind: Kind) {
         changes,
         ["0:RUNNING:newer-0+1:RUNNING:old-0 -> 0:RUNNING:newer-0"]
     );
+}
+
+on_each_database!(overlap_begins_again_once_a_successor_that_was_not_ready_is);
+async fn overlap_begins_again_once_a_successor_that_was_not_ready_is(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = overlapping(kind, &neighbours).await;
+    server.clock.advance(Duration::from_secs(30));
+    let not_ready = proto::StartActualLrpRequest {
+        routable: Some(false),
+        ..start(0, "new-0")
+    };
+    for report in [not_ready, start(0, "new-0")] {
+        assert_eq!(call_error(&server, START, &report).await, None);
+    }
+    settle(&server).await;
+    assert_eq!(server.clock.run(1, stopped(&neighbours)).await, ["old-0"]);
+    assert_eq!(server.store.now_ns(), NOW_NS + 90 * 1_000_000_000);
 }
 
 /// A server with an LRP of one instance, whose container `old-0` was to stop because `new-0` has

@@ -310,13 +310,7 @@ fn overlap_left(
     }
     let (old, new) = lrp.overlapping(index, slots.get(&index)?)?;
     let hints = service.update_hints();
-    hints.overlap_left(
-        process_guid,
-        old.instance_key(),
-        new.instance_key(),
-        lrp.now_ns,
-        lrp.pace.overlap,
-    )
+    hints.overlap_left(process_guid, old, new, lrp.now_ns, lrp.pace.overlap)
 }
 
 /// Applies an action to a slot, which is read whole if it changes, or notes a container to stop.

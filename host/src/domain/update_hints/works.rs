@@ -6,7 +6,7 @@ use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
 
 use bbs_model::Text;
-use bbs_model::actual_lrp::InstanceKey;
+use bbs_model::actual_lrp::{ActualLrp, InstanceKey};
 use bbs_model::lrp_update::PlaceDemand;
 
 /// Failed steps in a row after which the instances of an LRP count as not in flight: its record may
@@ -47,10 +47,12 @@ pub(super) struct UpdateWork {
     pub(super) wakes_at_ns: Option<i64>,
 }
 
-#[derive(Debug)]
+/// Times in nanoseconds since 1970.
+#[derive(Debug, Clone)]
 pub(super) struct Overlap {
     pub(super) successor: InstanceKey,
-    /// In nanoseconds since 1970.
+    /// The last change of the successor.
+    pub(super) successor_since_ns: i64,
     pub(super) began_ns: i64,
 }
 
@@ -252,6 +254,13 @@ impl UpdateWorks {
 
     fn counted_places(&self) -> usize {
         self.by_guid.values().map(|work| work.places).sum()
+    }
+}
+
+impl Overlap {
+    /// Whether a row is that of the successor, and has not changed.
+    pub(super) fn is_of(&self, row: &ActualLrp) -> bool {
+        row.is_instance(&self.successor) && row.since_ns == self.successor_since_ns
     }
 }
 
