@@ -228,6 +228,22 @@ async fn container_that_was_asked_to_stop_does_not_take_over_again(kind: Kind) {
     assert_successor_moves(&server).await;
 }
 
+on_each_database!(replaced_container_that_is_evacuated_keeps_its_traffic_for_the_overlap);
+async fn replaced_container_that_is_evacuated_keeps_its_traffic_for_the_overlap(kind: Kind) {
+    let neighbours = Neighbours::start();
+    let server = overlapping(kind, &neighbours).await;
+    assert!(evacuate(&server, "old-0").await);
+    let both = ["0/0 RUNNING new-0 version-2", "0/1 RUNNING old-0 version-1"];
+    assert_eq!(rows(&server).await, both);
+    assert_eq!(server.clock.run(1, stopped(&neighbours)).await, ["old-0"]);
+    assert_eq!(server.store.now_ns(), NOW_NS + 60 * 1_000_000_000);
+    assert_eq!(
+        call_error(&server, REMOVE, &remove(0, Some("old-0"))).await,
+        None
+    );
+    until_done(&server).await;
+}
+
 on_each_database!(replaced_container_is_stopped_if_its_successor_is_evacuated_within_the_overlap);
 async fn replaced_container_is_stopped_if_its_successor_is_evacuated_within_the_overlap(
     kind: Kind,

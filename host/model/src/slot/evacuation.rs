@@ -247,12 +247,8 @@ impl Situation {
             ordinary: match &slot.ordinary {
                 None => decide::Ordinary::Absent,
                 Some(_) if target == Some(Presence::Ordinary) => decide::Ordinary::SameContainer,
-                Some(row)
-                    if slot.replaced().is_some()
-                        && (row.state() != Some(State::Running) || !row.routable) =>
-                {
-                    decide::Ordinary::Pending
-                }
+                // The update stops the replaced container once it may lose its traffic.
+                Some(_) if slot.replaced().is_some() => decide::Ordinary::Pending,
                 Some(row) if row.takes_over() || row.state() == Some(State::Crashed) => {
                     decide::Ordinary::Settled
                 }

@@ -22,7 +22,8 @@ pub(super) enum Ordinary {
     SameContainer,
     /// Another container runs or has crashed.
     Settled,
-    /// Waits for a cell, or for another container to run.
+    /// Waits for a cell, or for another container to run, or an update replaces the container in
+    /// the evacuating row by it.
     Pending,
 }
 
