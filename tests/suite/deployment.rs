@@ -164,7 +164,7 @@ async fn occupied_addresses_and_unwritable_files_end_the_start_with_2() {
             .fail()
             .await;
         assert!(
-            code == Some(2) && output.contains("is another process using it?"),
+            code == Some(2) && output.contains(&format!("the `{key}`; stop")),
             "{key}: {code:?} {output}"
         );
     }

@@ -83,8 +83,8 @@ pub(super) fn failed(service: &Service, error: &DomainError) -> Result<Vec<u8>, 
 
 /// Also for handlers that encode the error themselves.
 fn end_if_unrecoverable(service: &Service, error: &DomainError) {
-    if error.unrecoverable().is_some() {
-        service.give_up();
+    if let Some(fault) = error.unrecoverable() {
+        service.give_up(fault);
     }
 }
 

@@ -53,7 +53,8 @@ struct Inner {
     update_hints: UpdateHints,
     policy: Policy,
     measures: Measures,
-    given_up: watch::Sender<bool>,
+    /// The error after which no call can succeed.
+    given_up: watch::Sender<Option<String>>,
 }
 
 /// The configurable limits and intervals of the service.
@@ -126,7 +127,7 @@ impl Service {
             update_hints: UpdateHints::new(lrp_updates::spawn),
             policy,
             measures,
-            given_up: watch::Sender::new(false),
+            given_up: watch::Sender::new(None),
         };
         Self {
             inner: Arc::new(inner),
@@ -217,19 +218,19 @@ impl Service {
         });
     }
 
-    /// Reports that no call can succeed any more, so that the host stops and is restarted.
-    pub fn give_up(&self) {
-        self.inner.given_up.send_replace(true);
+    /// Reports the error of the database after which no call can succeed, so that the host stops.
+    pub fn give_up(&self, error: String) {
+        self.inner.given_up.send_replace(Some(error));
     }
 
-    /// Returns after [`Self::give_up`].
-    pub async fn given_up(&self) {
-        // The sender lives as long as the service.
-        let _ = self
-            .inner
-            .given_up
-            .subscribe()
-            .wait_for(|given_up| *given_up)
-            .await;
+    /// Returns the error after [`Self::give_up`].
+    pub async fn given_up(&self) -> String {
+        let mut given_up = self.inner.given_up.subscribe();
+        let error = given_up
+            .wait_for(Option::is_some)
+            .await
+            .expect("the sender is ours")
+            .clone();
+        error.unwrap_or_default()
     }
 }

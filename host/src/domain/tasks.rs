@@ -63,7 +63,12 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
     }
     let starts = [TaskStart::of(&task)];
     if let Err(fault) = service.clients().auctioneer.request_tasks(&starts).await {
-        tracing::warn!(reason = %with_causes(&fault), "a task was not auctioned; convergence retries");
+        let task_guid = String::from_utf8_lossy(&task.guid);
+        tracing::warn!(
+            %task_guid,
+            reason = %with_causes(&fault),
+            "a task was not auctioned; convergence retries. Check `auctioneer_address` and the auctioneer's log"
+        );
     }
     Ok(())
 }
@@ -120,11 +125,19 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
     if cell_id.is_empty() {
         return Ok(());
     }
+    let task_guid = String::from_utf8_lossy(guid);
+    let cell_name = String::from_utf8_lossy(&cell_id);
     let cell = match service.clients().cells.find(&cell_id).await {
         Ok(Some(cell)) => cell,
         Ok(None) => return Ok(()),
         Err(fault) => {
-            tracing::warn!(reason = %with_causes(&fault), "the cell of a cancelled task could not be found");
+            tracing::warn!(
+                %task_guid,
+                cell_id = %cell_name,
+                reason = %with_causes(&fault),
+                "the cell of a cancelled task could not be looked up; its container runs until the cell compares its containers \
+                 with the tasks"
+            );
             return Ok(());
         }
     };
@@ -137,7 +150,13 @@ pub async fn cancel(service: &Service, guid: &[u8], trace_id: &TraceId) -> Resul
         // Diego's answer too, although the task has ended.
         Err(fault @ ClientError::NoSecureAddress { .. }) => Err(DomainError::Client(fault)),
         Err(fault) => {
-            tracing::warn!(reason = %with_causes(&fault), "a cell did not accept the cancellation of its task");
+            tracing::warn!(
+                %task_guid,
+                cell_id = %cell_name,
+                reason = %with_causes(&fault),
+                "a cell did not accept the cancellation of its task; the container runs until the cell compares its containers \
+                 with the tasks"
+            );
             Ok(())
         }
         Ok(()) => Ok(()),

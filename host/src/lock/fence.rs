@@ -171,11 +171,17 @@ impl Fence {
                 let is_away = fault.is_outage();
                 let fault: &dyn std::error::Error = fault;
                 if is_away {
-                    tracing::warn!(fault, "the server accepts no transaction; trying again");
+                    tracing::warn!(
+                        fault,
+                        database = database.name(),
+                        "the server of the database accepts no transaction; the takeover waits for it and is tried again"
+                    );
                 } else {
                     tracing::warn!(
                         fault,
-                        "a transaction of the previous master is still open; waiting for it to end"
+                        database = database.name(),
+                        "a transaction of the previous master is still open; waiting for it to end, at the latest when the server \
+                         ends the session after half of the `lock_ttl` of that master without a statement"
                     );
                 }
             })

@@ -14,12 +14,16 @@ use super::StartupError;
 /// connect at once to a new master.
 const BACKLOG: u32 = 4096;
 
-/// Listens on an address.
+/// Listens on the address that a key of the configuration has.
 ///
 /// # Errors
 /// The address is in use, or not one of this machine.
-pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
-    in_both_families(address, listen).map_err(|source| StartupError::Listen { address, source })
+pub(super) fn bind(key: &'static str, address: SocketAddr) -> Result<TcpListener, StartupError> {
+    in_both_families(address, listen).map_err(|source| StartupError::Listen {
+        key,
+        address,
+        source,
+    })
 }
 
 /// The address of a socket that was to listen on `configured`, whose port may be 0.
@@ -27,12 +31,14 @@ pub(super) fn bind(address: SocketAddr) -> Result<TcpListener, StartupError> {
 /// # Errors
 /// The socket is not usable.
 pub(super) fn bound_address(
+    key: &'static str,
     configured: SocketAddr,
     listener: &TcpListener,
 ) -> Result<SocketAddr, StartupError> {
     listener
         .local_addr()
         .map_err(|source| StartupError::Listen {
+            key,
             address: configured,
             source,
         })
@@ -83,6 +89,8 @@ mod tests {
 
     use super::*;
 
+    const KEY: &str = "listen_address";
+
     fn has_ipv6() -> bool {
         std::net::TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
     }
@@ -94,7 +102,7 @@ mod tests {
             if address.is_ipv6() && !has_ipv6() {
                 continue;
             }
-            let listener = bind(address).unwrap();
+            let listener = bind(KEY, address).unwrap();
             let port = listener.local_addr().unwrap().port();
             TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
             if has_ipv6() {
@@ -105,10 +113,10 @@ mod tests {
 
     #[tokio::test]
     async fn address_of_an_interface_is_bound_as_it_is() {
-        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let listener = bind(KEY, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_addr().unwrap();
         assert_eq!(address.ip(), IpAddr::from(Ipv4Addr::LOCALHOST));
-        let failure = bind(address).unwrap_err();
+        let failure = bind(KEY, address).unwrap_err();
         assert!(
             matches!(&failure, StartupError::Listen { address: named, .. } if *named == address),
             "{failure:?}"
@@ -144,7 +152,7 @@ mod tests {
         const CELLS: usize = 2000;
         /// Linux drops the attempts to connect for which the queue has no place.
         const PATIENCE: Duration = Duration::from_secs(10);
-        let listener = bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
+        let listener = bind(KEY, SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).unwrap();
         let address = listener.local_addr().unwrap();
         let allowed = std::fs::read_to_string("/proc/sys/net/core/somaxconn").unwrap();
         let allowed: usize = allowed.trim().parse().unwrap();

@@ -103,8 +103,11 @@ pub enum StartupError {
     Locked { holder: Option<String> },
     #[error("this host serves no more; its supervisor may start it again, as a standby")]
     LockLost(#[from] LockLost),
-    #[error("cannot listen on {address}; is another process using it?")]
+    #[error(
+        "cannot listen on {address}, the `{key}`; stop the process that listens there, which `ss -ltnp` lists, or change `{key}`"
+    )]
     Listen {
+        key: &'static str,
         address: SocketAddr,
         source: std::io::Error,
     },
@@ -242,21 +245,23 @@ impl HostFailure {
         let error: &dyn std::error::Error = failure;
         match failure {
             StartupError::Keyring(_) => {
-                tracing::error!(name: "cannot-setup-encryption", target: FATAL, error, "cannot begin")
+                tracing::error!(name: "cannot-setup-encryption", target: FATAL, error, "this host has not started")
             }
             StartupError::Database(_) => {
-                tracing::error!(name: "sql-failed-to-connect", target: FATAL, error, "cannot begin")
+                tracing::error!(name: "sql-failed-to-connect", target: FATAL, error, "this host has not started")
             }
-            StartupError::Lock(_) => {
-                tracing::error!(name: "failed-to-connect-to-locket", target: FATAL, error, "cannot begin")
+            StartupError::Lock(LockError::Locket(_)) => {
+                tracing::error!(name: "failed-to-connect-to-locket", target: FATAL, error, "this host has not started")
             }
             StartupError::Tls(_) => {
-                tracing::error!(name: "tls-configuration-failed", target: FATAL, error, "cannot begin")
+                tracing::error!(name: "tls-configuration-failed", target: FATAL, error, "this host has not started")
             }
             StartupError::Clients(ClientsError::Loggregator(_)) => {
-                tracing::error!(name: "failed-to-initialize-metron-client", error, "cannot begin");
+                tracing::error!(name: "failed-to-initialize-metron-client", error, "this host has not started");
             }
-            _ => tracing::error!(name: "failed-to-start", target: FATAL, error, "cannot begin"),
+            _ => {
+                tracing::error!(name: "failed-to-start", target: FATAL, error, "this host has not started")
+            }
         }
     }
 }

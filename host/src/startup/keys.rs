@@ -176,7 +176,8 @@ impl Prepared {
                 rewritten = rotated.rewritten,
                 unreadable = rotated.unreadable,
                 examples = ?rotated.examples,
-                "records that cannot be decrypted stay under their old key; repair or remove them and start again"
+                "texts that do not open stay under other keys; `bbs keys status` names the keys. Configure the key that sealed them, \
+                 or repair or delete their rows, and start again. Keep all keys until `bbs keys verify` succeeds"
             );
         } else if rotated.was_due {
             tracing::info!(
@@ -239,7 +240,12 @@ impl Prepared {
             Err(StartupError::MigrationUnderWay) => Ok(()),
             Err(error) if error.is_fence_lost() => Err(error),
             Err(error) => {
-                tracing::error!(%error, "the key rotation failed too often and is left to the next start; records open under every configured key");
+                let source = std::error::Error::source(&error).map(ToString::to_string);
+                tracing::error!(
+                    %error,
+                    source,
+                    "the key rotation failed too often and continues at the next start; keep all keys, and restart the host"
+                );
                 Ok(())
             }
         }

@@ -76,12 +76,13 @@ impl Drop for Front {
 
 fn port(
     name: &'static str,
+    key: &'static str,
     address: SocketAddr,
     open_files: OpenFiles,
 ) -> Result<Port, StartupError> {
     Ok(Port {
         name,
-        listener: bind(address)?,
+        listener: bind(key, address)?,
         most_connections: open_files.other(),
     })
 }
@@ -96,11 +97,11 @@ pub(super) fn open_first(
 ) -> Result<Health, StartupError> {
     let health = Health::default();
     if let Some(address) = config.listeners.debug {
-        let port = port("debug", address, open_files)?;
+        let port = port("debug", "debug_address", address, open_files)?;
         tasks.spawn("the debug port", http::serve_debug(port, level.clone()));
     }
     if let Some(address) = config.listeners.health {
-        let port = port("health", address, open_files)?;
+        let port = port("health", "health_address", address, open_files)?;
         tasks.spawn("the health port", http::serve_health(port, health.clone()));
     }
     Ok(health)
@@ -113,8 +114,9 @@ pub(super) fn open_metrics(
     tasks: &mut EssentialTasks,
 ) -> Result<(), StartupError> {
     if let Some(address) = prepared.config.listeners.metrics {
-        let port = port("metrics", address, open_files)?;
-        let address = bound_address(address, &port.listener)?;
+        let key = "metrics_address";
+        let port = port("metrics", key, address, open_files)?;
+        let address = bound_address(key, address, &port.listener)?;
         tracing::info!(name: "metrics.listening", metrics = %address, "metrics are at /metrics");
         let server = http::serve_metrics(port, prepared.metrics.clone(), prepared.gate.clone());
         tasks.spawn("the metrics port", server);

@@ -126,8 +126,8 @@ impl MasterStage<'_> {
             front, open_files, ..
         } = *self;
         let configured = prepared.config.listeners.api;
-        let listener = bind(configured)?;
-        let address = bound_address(configured, &listener)?;
+        let listener = bind("listen_address", configured)?;
+        let address = bound_address("listen_address", configured, &listener)?;
         tracing::info!(name: "server.listening", %address,
             "listening; requests wait for the takeover, and get 503 while the database is prepared");
         let router = http::router(prepared.gate.clone(), prepared.metrics.clone());
@@ -158,6 +158,17 @@ enum MasterEnd {
     UnfinishedRollback,
     /// A table is gone. The database is left as it is.
     GivenUp,
+}
+
+impl MasterEnd {
+    /// Logs the error of the database, which names the table.
+    fn of_missing_table(error: &str) -> Self {
+        tracing::error!(
+            name: "unrecoverable", error,
+            "a table of the database is missing, so this host ends; restore the database from a backup, then start the host"
+        );
+        Self::GivenUp
+    }
 }
 
 /// Migrates and serves. Returns only on failure, if a table is gone, or, before it has migrated or
@@ -226,10 +237,7 @@ async fn work_and_serve(
         never = beside.keep_marking(fence, unmarked) => match never {},
         failed = periodic::converge(&service, beside.config.convergence.repeat_interval) => failed.map(|never| match never {}),
         failed = periodic::check_health(&beside, served.data_version) => failed.map(|never| match never {}),
-        () = service.given_up() => {
-            tracing::error!(name: "unrecoverable", "a table is gone; this host ends, and its supervisor may start it again");
-            Ok(MasterEnd::GivenUp)
-        }
+        error = service.given_up() => Ok(MasterEnd::of_missing_table(&error)),
     }
 }
 

@@ -80,7 +80,7 @@ async fn every_failed_start_ends_with_2() {
         let beside = Installation::on(installation.database.clone(), &modules());
         assert_not_started(
             &beside.set(key, address.clone()),
-            "is another process using it?",
+            &format!("the `{key}`; stop the process"),
         );
     }
 

@@ -390,7 +390,11 @@ async fn missing_table_is_an_unrecoverable_error_that_ends_the_host_with_0(kind:
     );
     let (code, output) = end(host).await;
     assert!(
-        code == Some(0) && output.contains("bbs.unrecoverable") && output.contains("bbs.exited"),
+        code == Some(0)
+            && output.contains("bbs.unrecoverable")
+            && output.contains("tasks")
+            && output.contains("restore the database from a backup")
+            && output.contains("bbs.exited"),
         "{code:?} {output}"
     );
 }

@@ -86,7 +86,12 @@ pub(super) async fn create(
             }
             Err(fault) => {
                 let process_guid = String::from_utf8_lossy(process_guid);
-                tracing::error!(%process_guid, from, reason = %with_causes(&fault), "some were not created; convergence creates them");
+                tracing::error!(
+                    %process_guid,
+                    from,
+                    reason = %with_causes(&fault),
+                    "the instances from this index on were not created; the next run of convergence creates them"
+                );
             }
         }
     }
