@@ -545,10 +545,10 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
         "{metrics}"
     );
     assert!(!metrics.contains("bbs_work_retries_total 0"), "{metrics}");
+    let status = installation.succeed(&["migrate", "status"]);
     assert!(
-        installation
-            .succeed(&["migrate", "status"])
-            .contains("cleaning-up")
+        status.contains("cleaning-up") && status.contains("drop the objects that depend on them"),
+        "{status}"
     );
     let refusal = plan(&stored.context, VERSION)
         .await

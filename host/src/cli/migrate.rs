@@ -394,7 +394,17 @@ async fn abort(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
 fn print_given_up(form: OutputForm, given_up: Option<GivenUp>) -> anyhow::Result<()> {
     form.print(&serde_json::json!({ "given_up": given_up }), || match given_up {
         Some(GivenUp { from, to }) => {
-            format!("The migration to {to} is given up, and its copies are removed; the database stays at {from}.\n")
+            let until = if from < to {
+                format!(
+                    " A host with these modules migrates again when it starts: set `pin_data_version` to {from} before, or start the \
+                     older release."
+                )
+            } else {
+                String::new()
+            };
+            format!(
+                "The migration to {to} is given up, and its copies are removed; the database stays at {from}.{until}\n"
+            )
         }
         None => "Nothing to give up: no migration is in progress.\n".to_owned(),
     })

@@ -98,7 +98,8 @@ pub enum Reason {
     },
     #[error(
         "the database is at {current} but says it was on its way down to {target}, and no `down` of this host began it. \
-         Find out what wrote that; if nothing runs, write TargetVersion {current} into the row `version` of `configurations`"
+         Find out what wrote that; then stop every BBS of this database and correct it: UPDATE configurations SET value = \
+         '{{\"CurrentVersion\":{current},\"TargetVersion\":{current}}}' WHERE id = 'version'"
     )]
     Botched {
         current: DataVersion,

@@ -43,7 +43,8 @@ pub enum MigrateError {
         source: serde_json::Error,
     },
     #[error(
-        "bbs_migration names a phase {phase:?} that this host does not know; use the host that wrote it"
+        "a migration that a newer release has begun is in the phase {phase:?}, which this release does not know. Start that release, \
+         which `bbs migrate history` names, to complete the migration, or give it up with `bbs migrate abort` of that release"
     )]
     UnknownPhase { phase: String },
     #[error(
@@ -126,7 +127,8 @@ pub enum MigrateError {
         usual: &'static str,
     },
     #[error(
-        "migration {version}-{name} is not reversible, so the database cannot go below {version}"
+        "migration {version}-{name} is not reversible, so the database cannot go below {version}; go to {version} at the lowest, or \
+         restore a backup from before that migration"
     )]
     NotReversible { version: DataVersion, name: String },
     #[error(
@@ -312,10 +314,21 @@ pub enum MigrateError {
     )]
     KeptInQuarantine { unit: String, reason: String },
     #[error(
-        "a migration is under way; units in quarantine can be restored, corrected and deleted once it has ended. `bbs migrate status` \
-         says how to finish it"
+        "the migration {direction} to {to} is in the phase {phase}; units in quarantine can be restored, corrected and deleted once it \
+         has ended. A running host completes it, and without one `{}` does{}",
+        command(*.direction, *.to),
+        way_out(*.has_arrived)
     )]
-    QuarantineUnderway,
+    QuarantineUnderway {
+        direction: Direction,
+        to: DataVersion,
+        /// The name of the phase.
+        phase: &'static str,
+        /// Whether its version is durable.
+        has_arrived: bool,
+    },
+    #[error("a migration has changed the version of the database meanwhile; run the command again")]
+    VersionChanged,
     #[error(
         "the records of this database are sealed under the key {label:?}, or a rotation to it is under way, and the active key of \
          this configuration is {active:?}. Nothing was written; set `active_key_label` to {label:?}, as the serving host has it, or \
@@ -391,6 +404,15 @@ impl From<RowsError> for MigrateError {
 /// The command that shows a unit at which a migration stopped.
 fn where_shown(unit: &str) -> String {
     format!("`bbs migrate quarantine show {unit:?}` describes it. ")
+}
+
+/// The command that gives up a migration, unless its version is durable.
+fn way_out(has_arrived: bool) -> &'static str {
+    if has_arrived {
+        ""
+    } else {
+        "; `bbs migrate abort` gives it up"
+    }
 }
 
 /// The command that migrates to a version.

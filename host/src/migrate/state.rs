@@ -86,6 +86,11 @@ impl Phase {
         }
     }
 
+    /// Whether the migration is complete but for the removal of what it replaced.
+    pub fn is_clean_up(self) -> bool {
+        self == Self::CleaningUp
+    }
+
     /// Whether the new version is durable, and no client may be served before the cut-over is
     /// completed.
     pub(super) fn awaits_completion(self) -> bool {

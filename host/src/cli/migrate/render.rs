@@ -226,6 +226,11 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
         return format!("`bbs serve` refuses: {refused}");
     }
     match &status.decision {
+        Decision::Serve if status.underway.is_some_and(|phase| phase.is_clean_up()) => {
+            "the migration is complete, and what it replaced is not removed yet. A host that serves removes it; if that logs \
+             `clean-up-waits`, end the sessions that lock the tables, or drop the objects that depend on them."
+                .into()
+        }
         Decision::Serve
             if beside
                 .host

@@ -296,3 +296,14 @@ fn pin_at_the_version_of_the_rollback_is_served_without_staying() {
     };
     assert_eq!(decide(&came_down(LOW, LOW, None), intent), Decision::Serve);
 }
+
+#[test]
+fn refusal_of_a_foreign_target_has_the_statement_that_corrects_it() {
+    let reason = Reason::Botched {
+        current: MID,
+        target: LOW,
+    };
+    let statement =
+        r#"SET value = '{"CurrentVersion":20,"TargetVersion":20}' WHERE id = 'version'"#;
+    assert!(reason.to_string().ends_with(statement), "{reason}");
+}

@@ -13,13 +13,13 @@ use bbs_units::{RowLock, RowsError, UnitBatch, UnitKey, residue};
 use bbs_work::causes::with_causes;
 use serde::Serialize;
 
-use super::settled::{SettledTransaction, WriteMode};
+use super::settled::{SettledTransaction, WriteMode, require_settled};
 use super::{FOREIGN, QuarantineEntry, damaged, entries, kept, reason_of_unit, remove};
 use crate::lock::fence::Fence;
 use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::look::layout_read_in;
 use crate::migrate::plan::TablePlan;
-use crate::migrate::state::{self, current_of};
+use crate::migrate::state::current_of;
 use crate::migrate::{Context, MigrateError, Work, found};
 
 /// The result for a unit.
@@ -95,9 +95,7 @@ pub async fn retry(
 ) -> Result<Vec<(QuarantineEntry, Fate)>, MigrateError> {
     let mut reader = context.database.read().await?;
     let current = current_of(&found::read(&mut reader).await?);
-    if state::underway(&mut reader).await?.is_some() {
-        return Err(MigrateError::QuarantineUnderway);
-    }
+    require_settled(&mut reader).await?;
     layout_read_in(context, &mut reader, current).await?;
     let waiting = entries(&mut reader).await?;
     drop(reader);
@@ -180,7 +178,8 @@ fn is_of_entry(fault: &MigrateError) -> bool {
                 | MigrateError::Database(_)
                 | MigrateError::Fence(_)
                 | MigrateError::ReadBack(_)
-                | MigrateError::QuarantineUnderway
+                | MigrateError::QuarantineUnderway { .. }
+                | MigrateError::VersionChanged
                 | MigrateError::OtherActiveKey { .. }
         )
 }
@@ -203,7 +202,7 @@ async fn try_put_back(
     let way = histories.way(entry.from, current);
     let mut settled = SettledTransaction::begin_to_seal(context, fence).await?;
     if settled.current != current {
-        return Err(MigrateError::QuarantineUnderway);
+        return Err(MigrateError::VersionChanged);
     }
     let tx = &mut settled.tx;
     let work = Work::restoring(context, tx, way).await?;

@@ -3,11 +3,11 @@
 //! their tables, too.
 
 use bbs_database::{StatementResult, Transaction, sql};
-use bbs_lens::layout::manifest::DataVersion;
+use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 use super::QUARANTINE;
 use crate::lock::fence::Fence;
-use crate::migrate::state::{self, Phase, current_of};
+use crate::migrate::state::{self, current_of};
 use crate::migrate::{Context, MigrateError, found};
 
 /// Whether a transaction that changes entries is committed.
@@ -17,6 +17,22 @@ pub enum WriteMode {
     Real,
     /// It is rolled back: only the result matters.
     DryRun,
+}
+
+/// Requires that no migration is under way. One that only has tables to drop changes no unit.
+///
+/// # Errors
+/// [`MigrateError::QuarantineUnderway`], or the database cannot be read.
+pub(super) async fn require_settled(tx: &mut Transaction) -> Result<(), MigrateError> {
+    match state::underway(tx).await? {
+        Some(underway) if !underway.phase.is_clean_up() => Err(MigrateError::QuarantineUnderway {
+            direction: Direction::between(underway.from, underway.to),
+            to: underway.to,
+            phase: underway.phase.name(),
+            has_arrived: underway.phase.has_arrived(),
+        }),
+        _ => Ok(()),
+    }
 }
 
 /// An open transaction on a database that no migration changes.
@@ -36,10 +52,7 @@ impl SettledTransaction {
         // A serving host begins one when it is reloaded: what is written here would not be copied.
         // Nor does a rotation begin or end meanwhile.
         state::lock_version(&mut tx, fence.is_in_cluster()).await?;
-        let underway = state::underway(&mut tx).await?;
-        if underway.is_some_and(|underway| underway.phase != Phase::CleaningUp) {
-            return Err(MigrateError::QuarantineUnderway);
-        }
+        require_settled(&mut tx).await?;
         let current = current_of(&found::read(&mut tx).await?);
         Ok(Self { tx, current })
     }

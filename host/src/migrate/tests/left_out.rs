@@ -177,6 +177,20 @@ async fn retry_with_a_corrected_module_puts_units_back_through_the_lens() {
 }
 
 #[tokio::test]
+async fn units_are_put_back_although_a_replaced_table_remains() {
+    let world = with_bad_units().await;
+    world.up(5).await.unwrap();
+    world
+        .execute(
+            "INSERT INTO bbs_migration (id, from_version, to_version, going_down, fingerprint, token, phase) \
+             VALUES (1, 1, 5, FALSE, '', 1, 'cleaning-up')",
+        )
+        .await;
+    let fates = retried(&world, Some(corrected())).await;
+    assert_eq!(fates[BAD[0]], Fate::Returned);
+}
+
+#[tokio::test]
 async fn newer_unit_of_the_same_key_is_not_overwritten() {
     let world = with_bad_units().await;
     world.up(5).await.unwrap();
@@ -366,7 +380,15 @@ async fn copy_begun_anew_removes_pending_quarantine_entries() {
     let refused = retry(&world.context, &fence, &[], None, WriteMode::Real)
         .await
         .unwrap_err();
-    assert!(matches!(refused, MigrateError::QuarantineUnderway));
+    assert!(matches!(
+        refused,
+        MigrateError::QuarantineUnderway {
+            direction: Direction::Up,
+            to: 5,
+            phase: "copying",
+            has_arrived: false
+        }
+    ));
     // Another host had the lock meanwhile and repaired one unit.
     Fence::raise(&world.context.database).await.unwrap();
     world.set_run_info(BAD[0], "run 3 tags=t3").await;
