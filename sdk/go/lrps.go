@@ -82,7 +82,7 @@ func (c *Client) DesiredLRPSchedulingInfosByProcessGuid(ctx context.Context, pro
 }
 
 // UpdateDesiredLRP changes what the update names: instances, routes, annotation and metric tags at once. With a definition
-// that is not the current one an update begins, which replaces the instances one after the other, each once its successor
+// that is not the current one an update begins, which replaces the instances step by step, each once its successor
 // runs and is routable. A definition replaces the whole one before: what it leaves out is deleted.
 //
 // [ErrUpdateInProgress] if an update to another definition is under way and not cancelled, [ErrDefinitionExists] if the LRP

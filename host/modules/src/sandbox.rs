@@ -64,7 +64,7 @@ pub struct Sandbox {
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     #[error(
-        "the sandbox cannot start; it needs an x86-64 Linux that lets a process reserve address space (see `ulimit -v`)"
+        "the sandbox cannot start; it needs a 64-bit Linux that lets a process reserve address space (see `ulimit -v`)"
     )]
     Engine(#[source] Box<dyn std::error::Error + Send + Sync>),
     #[error("the thread that ends overruns cannot start; raise the limit of threads")]

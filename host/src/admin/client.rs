@@ -32,7 +32,10 @@ pub enum AdminClientError {
          listens on it, since the last one was killed. Start one with `bbs serve`", .path.display()
     )]
     Stale { path: PathBuf },
-    #[error("the admin socket {} belongs to another user; run this as the user that the host runs as", .path.display())]
+    #[error(
+        "this user may not connect to the admin socket {}; run this as the user that the host runs as, which has to be allowed to \
+         enter the folder of the socket, too", .path.display()
+    )]
     Forbidden { path: PathBuf },
     #[error(
         "the program that listens at the admin socket {} runs as another user ({uid}); nothing was sent to it. Keep `data_dir` in a \

@@ -59,7 +59,11 @@ pub enum CatalogError {
         .folder.display()
     )]
     Unlisted { folder: PathBuf, file: String },
-    #[error("{file} is listed ({position}), but is not in the folder {}; restore the file, or rebuild the folder", .folder.display())]
+    #[error(
+        "{file} is listed ({position}), but is not in the folder {0}; restore the file: `bbs module add FILE --into {0}` \
+         puts a copy of it back",
+        .folder.display()
+    )]
     Missing {
         folder: PathBuf,
         file: String,
@@ -67,7 +71,7 @@ pub enum CatalogError {
     },
     #[error(
         "{file} was altered: its sha256 is {found}, the catalog says {listed}; \
-         restore the original, or rebuild the folder if the change is intended"
+         restore the original: `bbs module add FILE --into DIR` puts a copy of it back. A change is shipped under a later version"
     )]
     Altered {
         file: String,
@@ -90,7 +94,7 @@ pub enum CatalogError {
     },
     #[error(
         "{file} (migration {version}) was built to follow {}, but in the catalog it follows {}; \
-         restore the migrations that are missing between them, or rebuild the folder",
+         restore the migrations that are missing between them",
         version_or_nothing(*.follows),
         version_or_nothing(*.before)
     )]
@@ -160,7 +164,8 @@ pub enum CatalogError {
     #[error("a module of the folder cannot be used")]
     Module(#[from] ModuleError),
     #[error(
-        "{file} is {found} according to its manifest, but the catalog lists it as {listed}; rebuild the folder"
+        "{file} is {found} according to its manifest, but the catalog lists it as {listed}; restore the \
+         catalog, which was edited"
     )]
     ManifestMismatch {
         file: String,
