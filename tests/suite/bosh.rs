@@ -49,12 +49,14 @@ fn all() -> Value {
     properties["diego"]["bbs"]["metrics_port"] = 9100.into();
     properties["diego"]["bbs"]["migration"] = json!({
         "mode": "online", "on_unreadable": "quarantine", "rate": 500, "lock_timeout": "1h", "quarantine_limit": 7,
-        "rollback_on_drain_to": 1722634733,
+        "batch_time": "100ms", "rollback_on_drain_to": 1722634733,
     });
     properties["diego"]["bbs"]["etcd"] = json!({
         "machines": ["one.example", "two.example"], "ca_cert": "CA", "client_cert": "CERTIFICATE", "client_key": "KEY",
     });
     properties["diego"]["bbs"]["lrp_updates"] = json!({ "max_in_flight": "25%", "max_in_flight_total": 50, "routable_timeout": "5m", "overlap": "5s", "definitions_kept": 3, "definitions_max_age": "24h" });
+    properties["diego"]["bbs"]["lock_ttl"] = 30.into();
+    properties["diego"]["bbs"]["pin"] = json!({ "data_version": 1722634733, "api_version": "1.1" });
     properties["diego"]["bbs"]["modules"] =
         json!({ "trusted_keys": { "bbs": [PUBLIC_KEY] }, "accept_older_catalogs": ["bbs"] });
     properties
@@ -129,6 +131,10 @@ fn properties_of_this_release_are_rendered() {
         ("on_unreadable", json!("quarantine")),
         ("migration_units_per_second", json!(500)),
         ("migration_lock_timeout", json!("1h")),
+        ("migration_batch_time", json!("100ms")),
+        ("lock_ttl", json!("30s")),
+        ("pin_data_version", json!(1722634733)),
+        ("pin_api_version", json!("1.1")),
         ("quarantine_limit", json!(7)),
         ("rollback_on_drain_to_version", json!(1722634733)),
         ("update_max_in_flight", json!("25%")),
@@ -156,6 +162,8 @@ fn properties_of_this_release_are_rendered() {
             "{key}"
         );
     }
+    let of_a_release = with(all(), "diego.bbs.pin", json!({ "release": "0.1" }));
+    assert_eq!(rendered_config(&of_a_release)["pin_release"], "0.1");
     let plain = with(
         all(),
         "diego.bbs.etcd",
@@ -356,6 +364,16 @@ fn values_that_a_host_refuses_are_errors_that_name_the_property() {
             "diego.bbs.modules.trusted_keys",
             json!({ "Bbs": [PUBLIC_KEY] }),
         ),
+        ("diego.bbs.lock_ttl", json!(0)),
+        ("diego.bbs.lock_ttl", json!("30s")),
+        ("diego.bbs.pin.data_version", json!("newest")),
+        ("diego.bbs.pin.api_version", json!(1.1)),
+        ("diego.bbs.pin.release", json!(0.1)),
+        (
+            "diego.bbs.pin",
+            json!({ "release": "0.1", "data_version": 1722634733 }),
+        ),
+        ("diego.bbs.migration.batch_time", json!("0s")),
         ("diego.bbs.migration.lock_timeout", json!(5)),
         ("diego.bbs.migration.quarantine_limit", json!("x")),
     ] {
