@@ -16,7 +16,7 @@ use crate::harness::command;
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::{chain, guest, sandbox};
-use crate::harness::output::refused;
+use crate::harness::output::{refused, succeeded};
 
 /// A modules directory of guests with a catalog that the test writes.
 struct Folder {
@@ -113,6 +113,34 @@ fn valid_folder_loads_in_order() {
     );
     assert_eq!(catalog.translators()[0].manifest().name, "chatty");
     assert_eq!(catalog.layout_history().newest(), 100);
+}
+
+#[test]
+fn layout_of_each_version_is_shown() {
+    let folder = Folder::new()
+        .with("things", "50-things.wasm", "version = 50")
+        .with(
+            "well-behaved",
+            "100-well-behaved.wasm",
+            "version = 100\nfollows = 50",
+        );
+    folder.load().expect("the folder is valid");
+    let layout = |more: &[&str]| {
+        command()
+            .args(["module", "layout"])
+            .arg(folder.path())
+            .args(more)
+            .output()
+            .unwrap()
+    };
+    let newest = succeeded(layout(&[]));
+    assert_contains(&newest, &["Version 100", "size    big_integer"]);
+    let earlier = succeeded(layout(&["--at", "50", "--json"]));
+    let earlier: serde_json::Value = serde_json::from_str(&earlier).unwrap();
+    let columns = earlier["tables"]["things"]["columns"].as_array().unwrap();
+    let names: Vec<_> = columns.iter().map(|column| &column["name"]).collect();
+    assert_eq!(names, ["id", "text"]);
+    refused(layout(&["--at", "60"]), "there is no migration to 60");
 }
 
 #[test]

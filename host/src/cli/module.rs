@@ -7,6 +7,7 @@ mod bundle;
 mod check;
 mod compile;
 mod inspect;
+mod layout;
 mod new;
 mod pull;
 mod push;
@@ -64,6 +65,7 @@ enum ModuleAction {
     Compile(compile::CompileCommand),
     Check(check::CheckCommand),
     Inspect(inspect::InspectCommand),
+    Layout(layout::LayoutCommand),
     Verify(verify::VerifyCommand),
     Bundle(bundle::BundleCommand),
     Push(push::PushCommand),
@@ -87,6 +89,7 @@ impl ModuleCommand {
             ModuleAction::Compile(command) => command.run().await,
             ModuleAction::Check(command) => command.run(),
             ModuleAction::Inspect(command) => command.run(),
+            ModuleAction::Layout(command) => command.run(),
             ModuleAction::Verify(command) => command.run().await,
             ModuleAction::Bundle(command) => command.run(),
             ModuleAction::Push(command) => command.run().await,
