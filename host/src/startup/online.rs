@@ -325,7 +325,11 @@ impl Prepared {
             .notify(|fault, delay| {
                 self.progress.retried();
                 let reason = with_causes(fault);
-                tracing::warn!(name: "clean-up-waits", %reason, ?delay, "rows or tables that a migration replaced are not removed yet; end the sessions that lock them, or drop the objects that depend on them. The host tries again");
+                tracing::warn!(
+                    name: "clean-up-waits", %reason, ?delay,
+                    "rows or tables that a migration replaced are not removed yet; end the sessions that lock them, or drop the \
+                     objects that depend on them. The host tries again"
+                );
             })
             .await
     }
