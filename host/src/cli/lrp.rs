@@ -56,7 +56,7 @@ enum LrpAction {
     /// Change an LRP as a file says: instances, routes, annotation, metric tags, or what it runs.
     ///
     /// A definition is what an instance runs. One in the file replaces the present one as a whole,
-    /// and the instances step by step, by default at most a tenth of them at once, each only once its
+    /// and the instances step by step, by default at most a tenth of them at once, each once its
     /// successor runs and is routable:
     ///
     ///   lrp_definition:
