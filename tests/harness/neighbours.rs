@@ -45,6 +45,8 @@ pub enum StubReply {
     HangUp,
     /// Status 202 after [`StubServer::release`].
     OnceReleased,
+    /// Status 500 after [`StubServer::release`].
+    FailsOnceReleased,
 }
 
 impl StubReply {
@@ -103,7 +105,8 @@ impl StubServer {
         self.state().default = reply;
     }
 
-    /// Completes all [`StubReply::OnceReleased`] replies, current and future.
+    /// Completes all [`StubReply::OnceReleased`] and [`StubReply::FailsOnceReleased`] replies,
+    /// current and future.
     pub fn release(&self) {
         self.state().released.send_replace(true);
     }
@@ -169,12 +172,17 @@ async fn receive(
             .into_response(),
         StubReply::Never => std::future::pending().await,
         StubReply::Truncated => cut_body().into_response(),
-        StubReply::OnceReleased => {
+        StubReply::OnceReleased | StubReply::FailsOnceReleased => {
             released
                 .wait_for(|released| *released)
                 .await
                 .expect("the stub outlives its server");
-            StatusCode::ACCEPTED.into_response()
+            let status = if matches!(reply, StubReply::OnceReleased) {
+                StatusCode::ACCEPTED
+            } else {
+                StatusCode::INTERNAL_SERVER_ERROR
+            };
+            status.into_response()
         }
         // Unwinds the connection's task without a panic message.
         StubReply::HangUp => std::panic::resume_unwind(Box::new("hung up")),

@@ -101,6 +101,31 @@ async fn retire_tries_a_failing_cell_five_times(kind: Kind) {
     assert_eq!(rows(&server).await, ["0/0/RUNNING/a/1", "1/0/UNCLAIMED//0"]);
 }
 
+on_each_database!(retire_that_is_tried_again_leaves_the_successor_of_the_instance);
+/// Method: the container ends, and another one starts, before the cell answers the first request.
+async fn retire_that_is_tried_again_leaves_the_successor_of_the_instance(kind: Kind) {
+    let (server, neighbours) = running(kind).await;
+    neighbours.add_cell("cell-b");
+    neighbours.rep.reply_next(&[StubReply::FailsOnceReleased]);
+    let replace = async {
+        neighbours.rep.wait_for_requests(1).await;
+        for (path, request) in [
+            (REMOVE, remove(0, Some("a")).encode_to_vec()),
+            (START, start(0, "b").encode_to_vec()),
+        ] {
+            let answer = server.post(path, request).await;
+            let answer = answer.message::<proto::ActualLrpLifecycleResponse>();
+            assert_eq!(answer.error, None, "{path}");
+        }
+        neighbours.rep.release();
+    };
+    let retire = first();
+    let (retired, ()) = tokio::join!(call_error(&server, RETIRE, &retire), replace);
+    assert_eq!(retired, None);
+    assert_eq!(asked_of_rep(&neighbours), []);
+    assert_eq!(rows(&server).await[0], "0/0/RUNNING/b/0");
+}
+
 on_each_database!(retire_rejects_a_cell_without_an_https_address);
 async fn retire_rejects_a_cell_without_an_https_address(kind: Kind) {
     let (server, neighbours) = running(kind).await;

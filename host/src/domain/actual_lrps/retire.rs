@@ -23,7 +23,9 @@ pub enum Retirement {
 }
 
 /// Retires an instance. The event of its removal is published when its cell is asked to stop it, so
-/// that routers stop sending traffic at once; the row stays until the cell has removed it.
+/// that routers stop sending traffic at once; the row stays until the cell has removed it. All
+/// requests are about the same container, as in Diego: between two of them, a successor may have
+/// taken the place of one whose cell has answered too late.
 ///
 /// # Errors
 /// `NotFound` without an instance; `Client` if its cell took no attempt; errors of the store and of
@@ -33,10 +35,19 @@ pub async fn retire(
     key: &LrpKey,
     trace_id: &TraceId,
 ) -> Result<Retirement, DomainError> {
-    let mut announced = None;
+    let slot = (&key.process_guid[..], key.index);
+    let row = match change_slot(service, slot, trace_id, |slot, _| slot.retire()).await? {
+        Retired::Removed => return Ok(Retirement::Removed),
+        Retired::HasContainer(row) => *row,
+    };
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        match attempt(service, key, trace_id, &mut announced).await {
+        // The event precedes the first request.
+        let is_announced = last.is_some();
+        if is_announced && !has_row(service, &row).await? {
+            return Ok(Retirement::Removed);
+        }
+        match stop_once(service, &row, trace_id, is_announced).await {
             Err(DomainError::Client(fault))
                 if !matches!(fault, ClientError::NoSecureAddress { .. }) =>
             {
@@ -50,18 +61,11 @@ pub async fn retire(
     Err(last.map_or(DomainError::NotFound, DomainError::Client))
 }
 
-async fn attempt(
-    service: &Service,
-    key: &LrpKey,
-    trace_id: &TraceId,
-    announced: &mut Option<ActualLrp>,
-) -> Result<Retirement, DomainError> {
-    let slot = (&key.process_guid[..], key.index);
-    let row = match change_slot(service, slot, trace_id, |slot, _| slot.retire()).await? {
-        Retired::Removed => return Ok(Retirement::Removed),
-        Retired::HasContainer(row) => *row,
-    };
-    stop_once(service, &row, trace_id, announced).await
+/// Whether the slot of a container still has its row.
+async fn has_row(service: &Service, row: &ActualLrp) -> Result<bool, DomainError> {
+    let mut reader = service.store().look().await?;
+    let read = reader.slot(&row.process_guid, row.index).await?;
+    Ok(read.slot.presence_of(&row.instance_key()).is_some())
 }
 
 /// Has the cell of a container stop it, once. Publishes its removal first; removes its row if the
@@ -75,7 +79,7 @@ pub async fn stop(
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    stop_once(service, row, trace_id, &mut None).await.map(drop)
+    stop_once(service, row, trace_id, false).await.map(drop)
 }
 
 /// [`stop`] without a request of a client, if `is_due` holds, which is evaluated under the key
@@ -120,7 +124,7 @@ async fn stop_once(
     service: &Service,
     row: &ActualLrp,
     trace_id: &TraceId,
-    announced: &mut Option<ActualLrp>,
+    is_announced: bool,
 ) -> Result<Retirement, DomainError> {
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
@@ -131,13 +135,9 @@ async fn stop_once(
         .await?;
         return Ok(Retirement::Removed);
     };
-    if announced
-        .as_ref()
-        .is_none_or(|row| row.instance_key() != instance)
-    {
+    if !is_announced {
         let _lock = service.lock_key(slot.0).await?;
         announce_removal(service, slot, row, trace_id).await?;
-        *announced = Some(row.clone());
     }
     service
         .clients()
