@@ -77,7 +77,10 @@ use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 pub use lock_waits::{LockWaits, holders as lock_holders};
 pub use look::{check_way_back, layout_that_ran, look, reasons_against_rollback};
-pub use own_tables::{IMPORT, IMPORT_RUN, import_run, table as own_table, tables as own_tables};
+pub use own_tables::{
+    IMPORT, IMPORT_RUN, create as create_own_tables, import_run, table as own_table,
+    tables as own_tables,
+};
 pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::start_over;
@@ -89,7 +92,7 @@ pub use quarantine::{
 };
 pub use replay::{Replay, ReplayInput, ReplayTable, replay};
 pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
-pub use state::{MigrationRan, create_tables as create_own_tables, lock_version};
+pub use state::{MigrationRan, lock_version};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
 
@@ -295,7 +298,7 @@ async fn decided(
     if matches!(decision, Decision::ShutDown(_)) {
         return Ok(decision);
     }
-    state::create_tables(context, fence).await?;
+    own_tables::create(context, fence).await?;
     let arrived = cut_over::end_arrived(context, fence).await?;
     // The tables may not have had the names under which they are examined; and a server may have
     // ended a commit without an answer after the first look.

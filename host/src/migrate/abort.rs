@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, RunState, cut_over, runs, undo_abandoned};
+use super::{Context, MigrateError, RunState, cut_over, own_tables, runs, undo_abandoned};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.
@@ -62,7 +62,7 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
         return Ok(None);
     };
     // A host of a release without the history may have begun it.
-    state::create_tables(context, fence).await?;
+    own_tables::create(context, fence).await?;
     // The copies must not be resumed, and no host may go on, once the first of them is dropped.
     let found = Underway {
         phase: Phase::Begun,

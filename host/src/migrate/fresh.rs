@@ -29,9 +29,11 @@ pub(super) async fn check(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
 ) -> Result<(), MigrateError> {
-    for table in layouts.table_names() {
+    let tables: Vec<_> = layouts.table_names().into_iter().collect();
+    let existing = state::existing(tx, &tables).await?;
+    for table in tables {
         state::not_a_table(tx, table).await?.map_or(Ok(()), Err)?;
-        if table != HEALTH_CHECK && state::exists(tx, table).await? {
+        if table != HEALTH_CHECK && existing.contains(table) {
             is_empty(tx, table).await?;
         }
     }
@@ -54,21 +56,24 @@ pub(super) async fn clear(
     layouts: &LayoutHistory,
     versions: impl Iterator<Item = DataVersion> + Clone,
 ) -> Result<Vec<String>, MigrateError> {
+    let tables = layouts.table_names();
+    let mut copies = Vec::new();
+    for table in &tables {
+        copies.extend(versions.clone().map(|version| side_table(table, version)));
+    }
+    let mut names: Vec<_> = tables.iter().copied().collect();
+    names.extend(copies.iter().map(String::as_str));
     let mut statements = Vec::new();
-    for table in layouts.table_names() {
+    // Hundreds of names: a query for each would take longer than all else of a first start.
+    for name in state::existing(tx, &names).await? {
+        let is_of_catalog = tables.contains(name);
+        if is_of_catalog && name != HEALTH_CHECK {
+            is_empty(tx, name).await?;
+        }
         // Copies that a migration did not remove are dropped only if they are empty: their rows
         // were not counted.
-        let copies = versions.clone().map(|version| side_table(table, version));
-        for name in std::iter::once(table.to_owned()).chain(copies) {
-            if !state::exists(tx, &name).await? {
-                continue;
-            }
-            if name == table && table != HEALTH_CHECK {
-                is_empty(tx, table).await?;
-            }
-            if name == table || state::count(tx, &name).await? == 0 {
-                statements.push(schema::drop_table(tx.dialect(), &name));
-            }
+        if is_of_catalog || state::count(tx, name).await? == 0 {
+            statements.push(schema::drop_table(tx.dialect(), name));
         }
     }
     Ok(statements)
@@ -79,13 +84,12 @@ pub(super) async fn existing(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
 ) -> Result<Vec<String>, MigrateError> {
-    let mut statements = Vec::new();
-    for table in layouts.table_names() {
-        if state::exists(tx, table).await? {
-            statements.push(schema::drop_table(tx.dialect(), table));
-        }
-    }
-    Ok(statements)
+    let tables: Vec<_> = layouts.table_names().into_iter().collect();
+    let existing = state::existing(tx, &tables).await?;
+    let statements = existing
+        .into_iter()
+        .map(|table| schema::drop_table(tx.dialect(), table));
+    Ok(statements.collect())
 }
 
 /// Removes the residue of earlier records, so that new ones with the same keys do not get it, and

@@ -1,10 +1,14 @@
 //! The tables that the host keeps for its migrations beside Diego's, all named `bbs_…`. Owns their
-//! columns, declared as any layout is, so that they are the same on every database. No key is
-//! longer than MySQL allows.
+//! columns, declared as any layout is, so that they are the same on every database, and their
+//! creation. No key is longer than MySQL allows.
 
+use bbs_database::{StatementResult, schema};
 use bbs_lens::layout::schema::{Column, ColumnType, Table};
-
 use bbs_units::residue;
+
+use super::lock_waits::change_schema;
+use super::{Context, MigrateError, layout_history};
+use crate::lock::fence::Fence;
 
 pub(super) use bbs_units::residue::TABLE as RESIDUE;
 /// The import of an etcd store, and the halves of its desired LRPs whose other half has not been
@@ -25,6 +29,43 @@ pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
 const TEXT: ColumnType = ColumnType::LongText;
+
+/// Creates those that are absent.
+///
+/// # Errors
+/// Another host has raised the fence, or the database fails.
+pub async fn create(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+    let mut reader = context.database.read().await?;
+    let own = tables();
+    let names: Vec<_> = own.iter().map(|table| table.name.as_str()).collect();
+    let existing = schema::existing(&mut reader, &names).await;
+    let existing = existing.about("the list of tables")?;
+    let absent: Vec<_> = own
+        .iter()
+        .filter(|table| !existing.contains(table.name.as_str()))
+        .collect();
+    if absent.is_empty() {
+        return Ok(());
+    }
+    let layouts = layout_history(&context.migrations)?;
+    let beside: Vec<_> = layouts.table_names().into_iter().collect();
+    let options = schema::options_beside(&mut reader, &beside, &[])
+        .await
+        .about("the list of tables")?;
+    let dialect = reader.dialect();
+    drop(reader);
+    let mut statements = Vec::new();
+    for table in absent {
+        statements.extend(schema::create_table_like(
+            dialect,
+            table,
+            &table.name,
+            &options,
+        ));
+        statements.extend(schema::create_indexes(dialect, &table.name, &table.indexes));
+    }
+    change_schema(context, fence, &statements).await
+}
 
 /// All of them. Sealed columns are marked as such, which key rotation relies on.
 pub fn tables() -> Vec<Table> {

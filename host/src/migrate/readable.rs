@@ -11,7 +11,7 @@ use bbs_lens::layout::values::Encoding;
 use bbs_units::{RECORD_VERSION, key_columns};
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 
-use super::state::exists;
+use super::state::{existing, exists};
 use super::{MigrateError, Work};
 
 /// The most characters of a key in a message.
@@ -27,14 +27,12 @@ pub(super) async fn check_readable(
     let Some(layout) = layouts.at(at) else {
         return Ok(());
     };
-    for table in layout.tables.keys() {
-        if !exists(tx, table).await? {
-            continue;
-        }
+    let tables: Vec<_> = layout.tables.keys().map(String::as_str).collect();
+    for table in existing(tx, &tables).await? {
         let mut query = Query::select();
         query.expr(Expr::val(1)).from(Alias::new(table)).limit(1);
         if let Err(source) = tx.fetch(&query).await {
-            let table = table.clone();
+            let table = table.to_owned();
             return Err(if is_denied(&source) {
                 MigrateError::Unreadable { table, source }
             } else {
@@ -60,8 +58,9 @@ pub(super) async fn check_record_versions(
     let Some(layout) = layouts.at(at) else {
         return Ok(());
     };
-    for table in stamped_tables(layout) {
-        if !exists(tx, table).await? || !has_column(tx, table).await? {
+    let stamped: Vec<_> = stamped_tables(layout).collect();
+    for table in existing(tx, &stamped).await? {
+        if !has_column(tx, table).await? {
             continue;
         }
         let found = record_versions(tx, table).await?;

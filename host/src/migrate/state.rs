@@ -1,7 +1,7 @@
 //! The state of a migration in the database: the version, the intent, the position of a copy, the
 //! modules that ran. Owns these tables; every function works inside the caller's transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::schema::{self, exists as table_exists};
 use bbs_database::{SqlError, StatementResult, Transaction, signed, sql, upsert};
@@ -16,9 +16,9 @@ use uuid::Uuid;
 
 use super::decide::Found;
 use super::lock_waits::{self, change_schema, patiently};
-use super::own_tables::{self, APPLIED};
+use super::own_tables::APPLIED;
 use super::plan::side_table;
-use super::{Context, MigrateError, fault, layout_history};
+use super::{Context, MigrateError, fault};
 use crate::lock::fence::Fence;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to
@@ -115,6 +115,15 @@ pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, Mi
     Ok(table_exists(tx, table).await.about("the list of tables")?)
 }
 
+/// Those of some tables that exist, in one query.
+pub(super) async fn existing<'a>(
+    tx: &mut Transaction,
+    tables: &[&'a str],
+) -> Result<BTreeSet<&'a str>, MigrateError> {
+    let existing = schema::existing(tx, tables).await;
+    Ok(existing.about("the list of tables")?)
+}
+
 /// The refusal of what has the name of a table and is none that the host could work with.
 pub(super) async fn not_a_table(
     tx: &mut Transaction,
@@ -129,46 +138,6 @@ pub(super) async fn not_a_table(
         kind: found.kind,
         remedy: found.remedy,
     }))
-}
-
-/// Creates those of the host's own tables that are absent.
-///
-/// # Errors
-/// Another host has raised the fence, or the database fails.
-pub async fn create_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    let mut reader = context.database.read().await?;
-    let own = own_tables::tables();
-    let names: Vec<_> = own.iter().map(|table| table.name.as_str()).collect();
-    let existing = schema::existing(&mut reader, &names).await;
-    let existing = existing.about("the list of tables")?;
-    let absent: Vec<_> = own
-        .iter()
-        .filter(|table| !existing.contains(table.name.as_str()))
-        .collect();
-    if absent.is_empty() {
-        return Ok(());
-    }
-    let layouts = layout_history(&context.migrations)?;
-    let tables: Vec<_> = layouts.table_names().into_iter().collect();
-    let options = schema::options_beside(&mut reader, &tables, &[])
-        .await
-        .about("the list of tables")?;
-    let mut statements = Vec::new();
-    for table in absent {
-        statements.extend(schema::create_table_like(
-            reader.dialect(),
-            table,
-            &table.name,
-            &options,
-        ));
-        statements.extend(schema::create_indexes(
-            reader.dialect(),
-            &table.name,
-            &table.indexes,
-        ));
-    }
-    drop(reader);
-    change_schema(context, fence, &statements).await
 }
 
 /// The version according to the database.
