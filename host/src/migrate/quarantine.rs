@@ -25,9 +25,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, signed};
 use bbs_files::digest::digest_of;
-use bbs_lens::LensError;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::Table;
+use bbs_lens::{LensError, TableGroup};
 use bbs_units::{RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub use unreadable::ServingQuarantine;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct QuarantineEntry {
     pub unit: String,
-    /// The first of the tables that it was in.
+    /// The first of the tables that it was in, or for which it has residue alone.
     pub table: String,
     /// The version of its rows.
     pub from: DataVersion,
@@ -171,10 +171,13 @@ pub(super) async fn store(
     let mut last = None;
     for RefusedUnit { key, error } in refused {
         let unit = whole_unit(tx, work, group, key).await?;
+        let entry = entry(work, group, key, error, now_ns);
         let rows = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
+        // Without a count it would be taken for one of a unit at which the migration stopped.
+        let residue_only = unit.tables.is_empty().then(|| (entry.table.clone(), 0));
         let entry = QuarantineEntry {
-            rows: unit.tables.iter().map(rows).collect(),
-            ..entry(work, group, key, error, now_ns)
+            rows: unit.tables.iter().map(rows).chain(residue_only).collect(),
+            ..entry
         };
         if is_there(tx, of(&entry).add(pending().not())).await? {
             let kept = MigrateError::KeptInQuarantine {
@@ -231,6 +234,11 @@ fn entry(
         .steps()
         .next()
         .map_or(work.to, |step| step.manifest().version);
+    let TableGroup {
+        sources, restored, ..
+    } = &work.lens.groups[group];
+    let restored = restored.iter().map(|left| &left.table);
+    let table = sources.iter().chain(restored).next();
     let entry = QuarantineEntry {
         from: work.from,
         to: work.to,
@@ -238,7 +246,7 @@ fn entry(
         pending: true,
         ..QuarantineEntry::without_a_module(
             &key.name(),
-            &work.lens.groups[group].sources[0],
+            table.expect("a unit has rows or residue"),
             first,
             &reason_of_error(error),
             now_ns,

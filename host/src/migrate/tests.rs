@@ -13,6 +13,7 @@ mod other_catalogs;
 mod pacing;
 mod record_versions;
 mod refusals;
+mod residue_only;
 mod restored;
 mod same_names;
 mod single_rows;

@@ -314,7 +314,7 @@ async fn insert_unit(
 }
 
 /// The groups of the unit's tables. Those that the failed migration joined may be separate in this
-/// lens.
+/// lens. Of a unit that has residue alone, the group to which the lens gives it back, if it does.
 ///
 /// # Errors
 /// The lens has none of the tables.
@@ -323,21 +323,22 @@ pub(in crate::migrate) fn groups_of(
     unit: &UnitBatch,
     entry: &QuarantineEntry,
 ) -> Result<Vec<usize>, MigrateError> {
-    let has_a_table = |(_, group): &(usize, &TableGroup)| {
-        group
-            .sources
-            .iter()
-            .any(|table| unit.tables.contains_key(table))
+    let is_residue_only = unit.tables.is_empty();
+    let is_of_unit = |(_, group): &(usize, &TableGroup)| {
+        let mut sources = group.sources.iter();
+        let mut restored = group.restored.iter();
+        sources.any(|table| unit.tables.contains_key(table))
+            || is_residue_only && restored.any(|left| left.table == entry.table)
     };
     let groups: Vec<_> = work
         .lens
         .groups
         .iter()
         .enumerate()
-        .filter(has_a_table)
+        .filter(is_of_unit)
         .map(|(at, _)| at)
         .collect();
-    if groups.is_empty() {
+    if groups.is_empty() && !is_residue_only {
         return Err(damaged(&entry.unit));
     }
     Ok(groups)

@@ -23,7 +23,7 @@ pub(super) fn words_table(name: &str) -> Table {
         .partition_key("guid")
 }
 
-fn creating_words(version: DataVersion, name: &str) -> Manifest {
+pub(super) fn creating_words(version: DataVersion, name: &str) -> Manifest {
     migrations::manifest(version, name).create_table(words_table("words"))
 }
 
@@ -71,7 +71,7 @@ fn shout(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, Strin
     })
 }
 
-async fn words(world: &TestEngine) -> BTreeMap<String, (String, String)> {
+pub(super) async fn words(world: &TestEngine) -> BTreeMap<String, (String, String)> {
     let rows = world.rows("words").await;
     rows.into_iter()
         .map(|row| {
