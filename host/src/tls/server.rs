@@ -135,7 +135,7 @@ impl ServerTls {
         })
     }
 
-    /// Shakes hands with a client.
+    /// Performs the handshake with a client.
     ///
     /// # Errors
     /// The client is rejected or has gone; [`handshake_failure`] has the reason.

@@ -47,18 +47,18 @@ impl ResumableSessions {
         }
     }
 
-    /// Ends the sessions when a certificate of this chain expires. To be called after each
-    /// handshake, also of a client that has resumed a session: it gets further ones.
+    /// Ends the sessions when the certificate of this client expires, the first of its chain: a
+    /// client may send others that its chain does not need. To be called after each handshake, also
+    /// of a client that has resumed a session: it gets further ones.
     pub(super) fn end_with(&self, chain: &[CertificateDer<'_>]) {
-        let expiries_s = chain.iter().map(|certificate| {
-            X509Certificate::from_der(certificate).map_or(i64::MIN, |(_, parsed)| {
-                parsed.validity().not_after.timestamp()
-            })
+        let Some(certificate) = chain.first() else {
+            return;
+        };
+        let expiry_s = X509Certificate::from_der(certificate).map_or(i64::MIN, |(_, parsed)| {
+            parsed.validity().not_after.timestamp()
         });
-        if let Some(first_s) = expiries_s.min() {
-            let mut valid = self.valid.lock();
-            valid.until_s = valid.until_s.min(first_s);
-        }
+        let mut valid = self.valid.lock();
+        valid.until_s = valid.until_s.min(expiry_s);
     }
 
     /// The cache. Empty once a certificate has expired, since the client of a session in it is not

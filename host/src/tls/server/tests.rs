@@ -92,16 +92,16 @@ impl CertificateFolder {
 /// The kind of the next handshake of a client. The client has the tickets of its next sessions
 /// then: they precede the byte that it receives.
 async fn handshake(server: &ServerTls, client: &TlsConnector) -> HandshakeKind {
-    let (near, far) = tokio::io::duplex(64 << 10);
+    let (client_end, server_end) = tokio::io::duplex(64 << 10);
     let accepting = async {
-        let mut stream = server.accept(far).await.unwrap();
+        let mut stream = server.accept(server_end).await.unwrap();
         stream.write_all(b"!").await.unwrap();
         stream.flush().await.unwrap();
         stream
     };
     let connecting = async {
         let name = ServerName::try_from("localhost").unwrap();
-        let mut stream = client.connect(name, near).await.unwrap();
+        let mut stream = client.connect(name, client_end).await.unwrap();
         stream.read_u8().await.unwrap();
     };
     let (stream, ()) = tokio::join!(accepting, connecting);
