@@ -65,18 +65,18 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
             .await?
             .slot(&key.process_guid, key.index)
             .await?;
-        let is_asked = || {
-            let hints = service.update_hints();
-            hints.is_asked(&container.instance, store.now_ns())
-        };
+        let hints = service.update_hints();
+        let now_ns = store.now_ns();
         // A replaced container without a row, whose report was sent before its cell was asked to
         // stop it: it will be gone, and must not take over from the container that receives the
         // traffic.
-        if slot.presence_of(&container.instance).is_none() && is_asked() {
+        if slot.presence_of(&container.instance).is_none()
+            && hints.is_refused(&container.instance, now_ns)
+        {
             return Err(SlotError::CannotBeStarted.into());
         }
         // Its removal was published a short time ago.
-        if slot.is_replaced(&container.instance) && is_asked() {
+        if slot.is_replaced(&container.instance) && hints.is_asked(&container.instance, now_ns) {
             return Ok(None);
         }
         let definitions = match slot

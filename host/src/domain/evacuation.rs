@@ -142,16 +142,27 @@ async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desi
     }))
 }
 
-/// Has the cell of a replaced container stop it, whose row its successor has taken. The caller holds
-/// the key lock: from here on, reports of the container are refused. The next one would make it the
-/// instance that waits, and the cell of its successor would destroy that one.
+/// Requests that the cell of a replaced container stops it, after the successor has taken its row.
+/// The caller holds the key lock: from here on, reports of the container are refused. The next one
+/// would make it the instance that waits, and the cell of its successor would destroy that one.
 fn stop_replaced(service: &Service, replaced: ActualLrp) {
     service
         .update_hints()
         .note_asked(replaced.instance_key(), service.store().now_ns());
     let service = service.clone();
-    // If the request fails, the cell stops the container once its report is refused.
-    tokio::spawn(async move { stop(&service, &replaced, &TraceId::NONE).await });
+    tokio::spawn(async move {
+        match stop(&service, &replaced, &TraceId::NONE).await {
+            Ok(()) | Err(DomainError::NotFound) => {}
+            Err(fault) => {
+                let process_guid = String::from_utf8_lossy(&replaced.process_guid);
+                let cell_id = String::from_utf8_lossy(&replaced.cell_id);
+                tracing::warn!(
+                    name: "lrp-update.not-stopped", %process_guid, replaced.index, %cell_id, reason = %with_causes(&fault),
+                    "a cell did not stop a replaced container; it does once its next report is refused"
+                );
+            }
+        }
+    });
 }
 
 /// Requests a cell. A failed request is only logged: convergence offers a waiting instance again.

@@ -23,6 +23,9 @@ const CONCURRENT: usize = 20;
 
 /// The cell of a container that still runs is asked to stop it again after this time.
 const REPEAT_AFTER_NS: u64 = 20_000_000_000;
+/// Reports of a container without a row are refused for this time after its cell was asked to stop
+/// it: a cell reports its containers every 30 s, and stops one whose report is refused.
+const REFUSED_FOR_NS: u64 = 60_000_000_000;
 
 #[derive(Debug)]
 pub(super) struct UpdateHints {
@@ -37,10 +40,6 @@ pub(super) struct UpdateHints {
     spawn: fn(Service, Text),
     /// The last process guid whose archive was examined.
     last_pruned: Mutex<Option<Key>>,
-}
-
-fn is_recent(asked_ns: i64, now_ns: i64) -> bool {
-    now_ns.abs_diff(asked_ns) < REPEAT_AFTER_NS
 }
 
 impl UpdateHints {
@@ -166,7 +165,7 @@ impl UpdateHints {
 
     /// How long a container still receives traffic beside its successor, at a time in nanoseconds
     /// since 1970. The overlap begins with the first call about the two of them. It begins again
-    /// once the row of the successor has changed, which may have lost its traffic in between.
+    /// once the successor's row has changed: the successor may have lost its traffic in between.
     pub(super) fn overlap_left(
         &self,
         process_guid: &[u8],
@@ -217,16 +216,25 @@ impl UpdateHints {
 
     /// Whether the cell of a container was asked to stop it a short time ago.
     pub(super) fn is_asked(&self, container: &InstanceKey, now_ns: i64) -> bool {
+        self.is_asked_within(container, now_ns, REPEAT_AFTER_NS)
+    }
+
+    /// Whether reports of a container are refused, if it has no row.
+    pub(super) fn is_refused(&self, container: &InstanceKey, now_ns: i64) -> bool {
+        self.is_asked_within(container, now_ns, REFUSED_FOR_NS)
+    }
+
+    fn is_asked_within(&self, container: &InstanceKey, now_ns: i64, limit_ns: u64) -> bool {
         let asked = self.asked.lock();
         asked
             .get(container)
-            .is_some_and(|asked_ns| is_recent(*asked_ns, now_ns))
+            .is_some_and(|asked_ns| now_ns.abs_diff(*asked_ns) < limit_ns)
     }
 
     /// Notes that the cell of a container is asked to stop it.
     pub(super) fn note_asked(&self, container: InstanceKey, now_ns: i64) {
         let mut asked = self.asked.lock();
-        asked.retain(|_, asked_ns| is_recent(*asked_ns, now_ns));
+        asked.retain(|_, asked_ns| now_ns.abs_diff(*asked_ns) < REFUSED_FOR_NS);
         asked.insert(container, now_ns);
     }
 

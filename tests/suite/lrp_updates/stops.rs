@@ -250,9 +250,13 @@ async fn replaced_container_is_stopped_if_its_successor_is_evacuated_within_the_
 ) {
     let neighbours = Neighbours::start();
     let server = overlapping(kind, &neighbours).await;
+    neighbours.rep.reply_next(&[StubReply::Status(500)]);
     assert!(evacuate(&server, "new-0").await);
     assert_successor_moves(&server).await;
     assert_eq!(stopped(&neighbours).await, ["old-0"]);
+    // A cell reports its containers again after 30 s.
+    server.clock.advance(Duration::from_secs(30));
+    assert_successor_moves(&server).await;
 }
 
 /// Asserts that the report of `old-0` is refused, and that `new-0` stays until the instance that
