@@ -11,7 +11,7 @@ use bbs_model::lrp_update::PlaceDemand;
 
 /// Failed steps in a row after which the instances of an LRP count as not in flight: its record may
 /// be damaged, or locked for long, and others wait for their places.
-const COUNTED_AFTER_FAILURES: u8 = 3;
+const RELEASED_AFTER_FAILURES: u8 = 3;
 
 #[derive(Debug, Default)]
 pub(super) struct UpdateWorks {
@@ -47,7 +47,7 @@ pub(super) struct UpdateWork {
     pub(super) wakes_at_ns: Option<i64>,
 }
 
-/// Times in nanoseconds since 1970.
+/// When the overlap of a container with its successor began. Times in nanoseconds since 1970.
 #[derive(Debug, Clone)]
 pub(super) struct Overlap {
     pub(super) successor: InstanceKey,
@@ -136,6 +136,15 @@ impl UpdateWorks {
         let Some(work) = self.by_guid.get_mut(process_guid) else {
             return false;
         };
+        if end == StepEnd::Failed {
+            work.failures = work.failures.saturating_add(1);
+            if work.failures >= RELEASED_AFTER_FAILURES {
+                self.uncounted -= usize::from(std::mem::take(&mut work.is_uncounted));
+                self.places -= std::mem::take(&mut work.places);
+            }
+        } else {
+            work.failures = 0;
+        }
         if work.state == WorkState::Stale {
             work.state = WorkState::Running;
             return true;
@@ -143,16 +152,9 @@ impl UpdateWorks {
         work.state = WorkState::Idle;
         match end {
             StepEnd::Done => self.remove(process_guid),
-            StepEnd::Waits => work.failures = 0,
-            StepEnd::Failed => {
-                work.failures = work.failures.saturating_add(1);
-                if work.failures >= COUNTED_AFTER_FAILURES {
-                    self.uncounted -= usize::from(std::mem::take(&mut work.is_uncounted));
-                    self.places -= std::mem::take(&mut work.places);
-                }
-                // Those behind it must not wait for its next step.
-                self.leave_queue(process_guid);
-            }
+            StepEnd::Waits => {}
+            // Those behind it must not wait for its next step.
+            StepEnd::Failed => self.leave_queue(process_guid),
         }
         false
     }
@@ -378,7 +380,7 @@ mod tests {
     fn update_whose_steps_fail_does_not_keep_the_others_from_their_places() {
         let mut works = begun(&[b"new"]);
         assert!(works.begin(b"damaged", InstancesInFlight::Unknown));
-        for failures in 1..=COUNTED_AFTER_FAILURES {
+        for failures in 1..=RELEASED_AFTER_FAILURES {
             assert_eq!(take(&mut works, b"new", 0, 1), 0, "{failures}");
             assert!(!works.end_step(b"damaged", StepEnd::Failed));
             assert!(works.wake(b"damaged"));
@@ -404,6 +406,18 @@ mod tests {
         }
         assert_eq!(take(&mut works, b"new", 0, 1), 1);
         assert_eq!(take(&mut works, b"damaged", 5, 1), 0, "it goes on");
+    }
+
+    #[test]
+    fn failed_steps_are_counted_while_instances_change() {
+        let mut works = begun(&[b"new", b"damaged"]);
+        assert_eq!(take(&mut works, b"damaged", 0, 5), 5);
+        for failures in 1..=RELEASED_AFTER_FAILURES {
+            assert_eq!(take(&mut works, b"new", 0, 1), 0, "{failures}");
+            assert!(!works.wake(b"damaged"), "its step runs");
+            assert!(works.end_step(b"damaged", StepEnd::Failed));
+        }
+        assert_eq!(take(&mut works, b"new", 0, 1), 1);
     }
 
     #[test]
