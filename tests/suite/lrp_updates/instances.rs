@@ -248,6 +248,25 @@ async fn instance_is_replaced_beside_one_whose_network_is_unreadable(kind: Kind)
     assert_eq!(server.texts(first).await, ["old-0 02damaged"]);
 }
 
+on_each_database!(instance_is_recreated_beside_one_whose_network_is_unreadable);
+async fn instance_is_recreated_beside_one_whose_network_is_unreadable(kind: Kind) {
+    let server = Server::with_translators(kind).await;
+    let recreate = proto::desired_lrp::UpdateStrategy::Recreate.into();
+    let lrp = proto::DesiredLrp {
+        update_strategy: recreate,
+        ..version_1()
+    };
+    desire(&server, lrp).await;
+    for index in 0..2 {
+        start_new(&server, index, &format!("old-{index}")).await;
+    }
+    server
+        .sql("UPDATE actual_lrps SET net_info = '02damaged' WHERE instance_index = 0")
+        .await;
+    update_to(&server, "version-2").await;
+    until_rows(&server, &["1/0 UNCLAIMED  version-2"]).await;
+}
+
 on_each_layout!(recreated_instance_is_stopped_before_its_successor_starts);
 async fn recreated_instance_is_stopped_before_its_successor_starts(kind: Kind) {
     let server = Server::with_translators(kind).await;
