@@ -405,8 +405,8 @@ impl Store {
     }
 
     /// [`Self::pending_switch`]. `None`, after a pause in which further lists begin, if lists that
-    /// clients receive delay it, unless that has happened as often as it may. `list_waits` counts
-    /// these attempts.
+    /// clients receive delay it. `list_waits` counts these attempts; after the last, the next waits
+    /// without a limit.
     pub async fn try_pending_switch(&self, list_waits: &mut u32) -> Option<PendingSwitch> {
         if *list_waits == LIST_WAITS {
             return Some(self.pending_switch().await);

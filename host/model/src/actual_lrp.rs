@@ -100,7 +100,8 @@ pub struct ActualLrp {
     pub state: Text,
     /// Why the last auction found no cell; empty once a cell has claimed the instance.
     pub placement_error: Text,
-    /// The last change of the instance, in nanoseconds since 1970.
+    /// The last change of the instance's state or description, in nanoseconds since 1970. A new
+    /// revision alone leaves it.
     pub since_ns: i64,
     pub tag: ModificationTag,
     /// The number of a `Presence`; unknown numbers are preserved.

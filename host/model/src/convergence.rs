@@ -34,8 +34,8 @@ pub struct ConvergenceInput<'a> {
     pub cells: &'a CellSet,
     /// Fresh domains: what they desire is complete.
     pub fresh: &'a BTreeSet<Text>,
-    /// Domains that were upserted and are not deleted yet, fresh or not, in all spellings of
-    /// orphaned instances that the database takes for them.
+    /// Domains that were upserted and are not deleted yet, fresh or not; also in other
+    /// spellings, found in orphaned instances, that the database's collation takes as equal.
     pub known: &'a BTreeSet<Text>,
 }
 

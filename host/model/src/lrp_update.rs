@@ -84,9 +84,9 @@ pub struct UpdatedLrp<'a> {
     pub pace: Pace,
     /// Most replacements that may begin now, because of the updates of other LRPs.
     pub places: usize,
-    /// Indices whose slots cannot be read, and are not among those that decide. They are left as
-    /// they are, and do not count as in flight: most such containers run, and they would keep their
-    /// places until their records are repaired.
+    /// Indices whose slots cannot be read, and which `slots` leaves out. They are left as they are,
+    /// and do not count as in flight: most such containers run, and they would keep their places
+    /// until their records are repaired.
     pub unreadable: &'a BTreeSet<i32>,
 }
 

@@ -78,8 +78,10 @@ impl Reps {
         let process_guid = text(&push.key.process_guid);
         let instance_guid = text(&push.instance.instance_guid);
         let routes = Push {
+            key: push.key.clone(),
+            instance: push.instance.clone(),
+            internal_routes: push.internal_routes.clone(),
             metric_tags: None,
-            ..push.clone()
         };
         // An older rep supports routes only. One that does not support them either has nothing to
         // update.

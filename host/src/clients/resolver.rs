@@ -1,7 +1,7 @@
 //! Resolution of the host names of a pool. Each takes one of the threads that SQLite, files and
 //! modules need, too, for as long as the system's resolver waits for a DNS server, and cannot be
-//! aborted. Bounds their number, and resolves a name in one thread at a time: a dead one must not
-//! delay the others.
+//! aborted. Bounds their number, and resolves a name in one thread at a time: a name whose DNS server
+//! does not answer must not delay the others.
 
 use std::collections::HashMap;
 use std::io;
@@ -20,7 +20,7 @@ use tokio::task::spawn_blocking;
 #[derive(Debug, Clone)]
 pub(super) struct Resolver {
     threads: Arc<Semaphore>,
-    /// The names that have a thread.
+    /// The names that are being resolved.
     running: Arc<Mutex<HashMap<String, Resolution>>>,
 }
 

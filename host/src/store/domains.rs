@@ -30,8 +30,8 @@ impl Reader {
         Ok(self.list(&NAMES, &fresh, &Range::default()).await?.records)
     }
 
-    /// Whether a name is that of a domain that expires after a time, to the database: a collation
-    /// of MySQL may ignore case.
+    /// Whether a domain that expires after a time has this name, as the database compares names: a
+    /// collation of MySQL may ignore case.
     ///
     /// # Errors
     /// The database fails.

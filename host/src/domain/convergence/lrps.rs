@@ -117,7 +117,7 @@ async fn page(
 
 /// Adds the domains of orphaned instances that are known ones to the database: with a collation of
 /// MySQL that ignores case, Diego's BBS removes these instances, too. It compares the domains of
-/// surplus instances itself.
+/// surplus instances byte by byte.
 async fn add_spellings(
     service: &Service,
     units: &BTreeMap<Text, ProcessRecords>,

@@ -280,8 +280,8 @@ async fn attempt(service: &Service, process_guid: &[u8]) -> Result<UpdateStep, D
     Ok(step)
 }
 
-/// The slots that decide what is due, without those whose network, routes or tags cannot be read,
-/// once a reader has met one of these.
+/// The slots that decide what is due. Reads whole rows once a reader has noted an unreadable one of
+/// the LRP, so that the slots of such rows are left out.
 async fn slots_to_decide(
     service: &Service,
     writer: &mut Writer,
@@ -330,7 +330,7 @@ async fn apply(
     let before = match known {
         None => Slot::default(),
         Some(_) => match writer.slot(process_guid, index).await {
-            // It is noted now: the next step leaves the slot out, and convergence puts the row in
+            // The read has noted it: the next step leaves the slot out, and convergence puts the row in
             // quarantine.
             Err(StoreError::Unreadable { .. }) => return Ok(()),
             slot => slot?,

@@ -22,8 +22,8 @@ pub(super) enum Ordinary {
     SameContainer,
     /// Another container runs or has crashed.
     Settled,
-    /// Waits for a cell, or for another container to run, or an update replaces the container in
-    /// the evacuating row by it.
+    /// Waits for a cell, or for another container to run; or replaces, in an update, the container
+    /// in the evacuating row.
     Pending,
 }
 
