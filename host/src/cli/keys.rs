@@ -97,7 +97,7 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let scope = prepared.known_sealed().await?;
     let status = keys::status(&prepared.database, &prepared.keyring, &scope).await?;
-    let survey = prepared.survey_rotation().await?;
+    let survey = prepared.survey_rotation(scope).await?;
     let mut value = serde_json::to_value(&status)?;
     value["unreadable"] = survey.unreadable.into();
     value["unreadable_examples"] = survey.examples.clone().into();
@@ -165,7 +165,8 @@ async fn rotate(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
 
 async fn survey(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
-    let survey = prepared.survey_rotation().await?;
+    let scope = prepared.may_rotate().await?;
+    let survey = prepared.survey_rotation(scope).await?;
     let active = prepared.keyring.active_label();
     form.print(&result(active, &survey), || {
         format!(

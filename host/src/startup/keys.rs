@@ -148,7 +148,7 @@ impl Prepared {
     /// keys. Counts all rows.
     ///
     /// # Errors
-    /// As [`rotate`](Self::rotate).
+    /// As [`may_rotate`](Self::may_rotate); or the database fails, or the fence is lost.
     pub async fn rotate_all(&self, fence: &Fence) -> Result<Rotated, StartupError> {
         let context = self.checked_rotation().await?;
         let rotated = keys::rotate_all(&context, fence).await?;
@@ -199,9 +199,8 @@ impl Prepared {
     /// not under the active key, and writes nothing.
     ///
     /// # Errors
-    /// As [`may_rotate`](Self::may_rotate), or the database cannot be read.
-    pub async fn survey_rotation(&self) -> Result<Rotated, StartupError> {
-        let scope = self.may_rotate().await?;
+    /// The database cannot be read.
+    pub async fn survey_rotation(&self, scope: SealedScope) -> Result<Rotated, StartupError> {
         Ok(keys::survey(&self.keys_context(scope)).await?)
     }
 
@@ -209,7 +208,7 @@ impl Prepared {
         keys::unfinished(&self.database, &self.keyring).await
     }
 
-    /// Rotates while the API is served, and then enters the phase of before again. Returns an error
+    /// Rotates while the API is served, and then restores the phase that it found. Returns an error
     /// only if this host is no longer the master; other failures are logged, retried, and then left
     /// to the next start. Beside copies of an unfinished migration, all is left to the next start.
     pub(super) async fn rotate_in_background(
