@@ -215,6 +215,8 @@ where
 
 #[cfg(test)]
 mod tests {
+    use rustix::process::getpriority_process;
+
     use super::*;
 
     #[derive(Debug, thiserror::Error)]
@@ -273,6 +275,35 @@ mod tests {
             worked.written(batch.len() as u64);
         }
         Ok(())
+    }
+
+    #[tokio::test]
+    async fn work_beside_clients_has_a_low_priority() {
+        let mut priorities = Vec::new();
+        for beside_clients in [false, true] {
+            let pace = BatchPace {
+                beside_clients,
+                ..pace()
+            };
+            let work = |_| {
+                let priority = getpriority_process(None).expect("a thread has a priority");
+                Ok(Worked::Done(priority))
+            };
+            let write = async |mut worked: WorkedBatches<i32>| {
+                while let Some(priority) = worked.next().await {
+                    priorities.push(priority);
+                    worked.written(100);
+                }
+                Ok::<_, TestFault>(())
+            };
+            let read = async |mut found: ReadBatches<()>| {
+                found.next_size().await;
+                found.send((), 100).await;
+                Ok(())
+            };
+            run(pace, read, work, write).await.unwrap();
+        }
+        assert!(priorities[0] < priorities[1], "{priorities:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use rustix::process::setpriority_process;
+use rustix::process::{getpriority_process, setpriority_process};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::{JoinHandle, spawn_blocking};
 
@@ -14,10 +14,11 @@ const NICENESS: i32 = 10;
 static BESIDE_CLIENTS: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_current_thread()
         .thread_name("bbs-background")
-        // On Linux the priority is that of a thread, and processes that it starts inherit it. Each
-        // thread may lower its own, and none may raise it again.
+        // On Linux the priority is that of a thread, and processes that it starts inherit it.
+        // Without privileges a thread cannot raise its own again.
         .on_thread_start(|| {
-            let _ = setpriority_process(None, NICENESS);
+            let of_host = getpriority_process(None).unwrap_or_default();
+            let _ = setpriority_process(None, NICENESS.max(of_host));
         })
         .build()
         .expect("a runtime without drivers opens nothing")
@@ -38,8 +39,6 @@ pub fn spawn<T: Send + 'static>(
 #[cfg(test)]
 mod tests {
     use std::process::Command;
-
-    use rustix::process::getpriority_process;
 
     use super::*;
 
