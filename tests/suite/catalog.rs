@@ -490,7 +490,7 @@ fn module_whose_manifest_contradicts_its_entry_is_refused() {
         .refused(&[
             "51-things.wasm is migration 50 according to its manifest",
             "lists it as migration 51",
-            "build the folder",
+            "restore the catalog",
         ]);
     Folder::new()
         .with(

@@ -614,53 +614,6 @@ async fn units_refused_in_one_call_are_quarantined_without_bisecting() {
     );
 }
 
-#[tokio::test]
-async fn check_reports_a_loss_without_its_values() {
-    fn forgetful(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
-        let text = if direction == Direction::Up {
-            &b"new"[..]
-        } else {
-            b"old"
-        };
-        let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
-        let column = ColumnData::repeat(Encoding::Text, Value::Text(text), rows);
-        Ok(Outcome {
-            tables: vec![Written {
-                shape: None,
-                columns: vec![column],
-            }],
-            ..Outcome::default()
-        })
-    }
-    let mut world = TestEngine::with_rows(5).await;
-    world.up(5).await.unwrap();
-    let notes = ["annotation"];
-    let notes = Access::to("desired_lrps").reads(notes).writes(notes);
-    let manifest = migrations::manifest(8, "forgets")
-        .up(notes.clone())
-        .down(notes);
-    world.context.migrations.truncate(5);
-    world
-        .context
-        .migrations
-        .push(migrations::native(manifest, forgetful));
-    let before = world.everything().await;
-    let checked = check(&world.context, 8).await.unwrap();
-    assert_eq!(world.everything().await, before);
-    let forgets = checked.migrations.last().unwrap();
-    assert_eq!((forgets.units, forgets.lost, checked.lost()), (5, 5, 5));
-    let [trouble] = forgets.troubles.as_slice() else {
-        panic!("{:?}", forgets.troubles)
-    };
-    assert!(
-        trouble.reason.ends_with("comes back changed"),
-        "{}",
-        trouble.reason
-    );
-    assert_eq!((trouble.units, trouble.examples.len()), (5, 3));
-    assert_eq!(trouble.examples[0].unit, "app-00000");
-}
-
 /// Goal: a unit above the limit blocks neither the check nor a migration with quarantine, whatever
 /// its size. Method: one unit is larger than a module may get, and than one text of the quarantine.
 #[tokio::test]

@@ -1,9 +1,10 @@
 //! Rows of a table that a step drops and the other direction creates again: saved rows, rows that a
-//! row function makes instead, and units that have rows nowhere else.
+//! row function makes instead, and units that have rows nowhere else; and values that come back
+//! changed.
 
 use std::collections::BTreeMap;
 
-use bbs_lens::layout::columns::{Batch, NEW_ROW, Outcome, Shape, TableData, Written};
+use bbs_lens::layout::columns::{Batch, ColumnData, NEW_ROW, Outcome, Shape, TableData, Written};
 use bbs_lens::layout::manifest::{Access, DataVersion, Direction, Manifest};
 use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
@@ -621,4 +622,51 @@ async fn values_of_a_column_are_given_back_to_a_table_that_is_renamed_with_it() 
     world.down(1).await.unwrap();
     world.up(2).await.unwrap();
     assert_eq!(world.everything().await, before);
+}
+
+#[tokio::test]
+async fn check_reports_a_loss_without_its_values() {
+    fn forgetful(direction: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+        let text = if direction == Direction::Up {
+            &b"new"[..]
+        } else {
+            b"old"
+        };
+        let rows = *batch.tables[0].unit_offsets.last().unwrap() as usize;
+        let column = ColumnData::repeat(Encoding::Text, Value::Text(text), rows);
+        Ok(Outcome {
+            tables: vec![Written {
+                shape: None,
+                columns: vec![column],
+            }],
+            ..Outcome::default()
+        })
+    }
+    let mut world = TestEngine::with_rows(5).await;
+    world.up(5).await.unwrap();
+    let notes = ["annotation"];
+    let notes = Access::to("desired_lrps").reads(notes).writes(notes);
+    let manifest = migrations::manifest(8, "forgets")
+        .up(notes.clone())
+        .down(notes);
+    world.context.migrations.truncate(5);
+    world
+        .context
+        .migrations
+        .push(migrations::native(manifest, forgetful));
+    let before = world.everything().await;
+    let checked = check(&world.context, 8).await.unwrap();
+    assert_eq!(world.everything().await, before);
+    let forgets = checked.migrations.last().unwrap();
+    assert_eq!((forgets.units, forgets.lost, checked.lost()), (5, 5, 5));
+    let [trouble] = forgets.troubles.as_slice() else {
+        panic!("{:?}", forgets.troubles)
+    };
+    assert!(
+        trouble.reason.ends_with("comes back changed"),
+        "{}",
+        trouble.reason
+    );
+    assert_eq!((trouble.units, trouble.examples.len()), (5, 3));
+    assert_eq!(trouble.examples[0].unit, "app-00000");
 }
