@@ -29,7 +29,7 @@ pub enum AddError {
     BelowFirst { file: PathBuf, source: BelowFirst },
     #[error(
         "{} is {added}, and the folder has another file of it, {listed} (sha256 {sha256}); a module that has run is never \
-         changed: ship the correction under a later version or, if the file in the folder has run nowhere, remove that first with \
+         changed: ship the correction under a later version or, if the file in the folder has run nowhere, first remove that file with \
          `bbs module remove FILE --from DIR --config CONFIG`",
         .file.display()
     )]

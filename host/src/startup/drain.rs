@@ -187,7 +187,7 @@ pub(super) async fn roll_back(
         // A signal to a BOSH job, which completes a rollback that an earlier host had begun.
         () = ends_the_work(prepared, shutdown) => return cut_short(prepared, shutdown),
     }
-    // Nothing limits a drain, and the older host may not have the keys of before.
+    // No supervisor limits a drain, and the older host may lack a key that texts are still under.
     let longest = (!shutdown.is_drain()).then_some(ROTATION);
     finish_rotation(prepared, fence, shutdown, longest).await
 }

@@ -104,7 +104,7 @@ pub enum StartupError {
     #[error("this host serves no more; its supervisor may start it again, as a standby")]
     LockLost(#[from] LockLost),
     #[error(
-        "cannot listen on {address}, the `{key}`; stop the process that listens there, which `ss -ltnp` lists, or change `{key}`"
+        "cannot listen on {address}, the `{key}`; stop the process that listens there, if `ss -ltnp` lists one, or change `{key}`"
     )]
     Listen {
         key: &'static str,

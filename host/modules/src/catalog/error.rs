@@ -60,8 +60,8 @@ pub enum CatalogError {
     )]
     Unlisted { folder: PathBuf, file: String },
     #[error(
-        "{file} is listed ({position}), but is not in the folder {0}; restore the file: `bbs module add FILE --into {0}` \
-         puts a copy of it back",
+        "{file} is listed ({position}), but is not in the folder {0}; restore the file: `bbs module add FILE --into {0}`, \
+         with `--base` for an add-on, puts a copy of it back",
         .folder.display()
     )]
     Missing {
@@ -71,7 +71,7 @@ pub enum CatalogError {
     },
     #[error(
         "{file} was altered: its sha256 is {found}, the catalog says {listed}; \
-         restore the original: `bbs module add FILE --into DIR` puts a copy of it back. A change is shipped under a later version"
+         restore the original: `bbs module add FILE --into DIR`, with `--base` for an add-on, puts a copy of it back. A change is shipped under a later version"
     )]
     Altered {
         file: String,

@@ -52,28 +52,29 @@ impl LayoutCommand {
 }
 
 fn text(layout: &Layout) -> String {
-    let columns = layout.tables.values().flat_map(|of| {
-        of.columns
+    let columns = layout.tables.values().flat_map(|owner| {
+        owner
+            .columns
             .iter()
-            .map(move |column| [of.name.clone(), column.name.clone(), described(column)])
+            .map(move |column| [owner.name.clone(), column.name.clone(), described(column)])
     });
     let mut out = table(["TABLE", "COLUMN", "TYPE"], columns);
     out.push('\n');
-    for of in layout.tables.values() {
+    for owner in layout.tables.values() {
         line!(
             out,
             "{}: primary key ({})",
-            of.name,
-            joined(&of.primary_key)
+            owner.name,
+            joined(&owner.primary_key)
         );
-        if let Some(partition_key) = &of.partition_key {
+        if let Some(partition_key) = &owner.partition_key {
             line!(out, "{}: partition key {partition_key}", of.name);
         }
-        for index in &of.indexes {
+        for index in &owner.indexes {
             line!(
                 out,
                 "{}: index {} ({})",
-                of.name,
+                owner.name,
                 index.name,
                 joined(&index.columns)
             );
@@ -82,7 +83,7 @@ fn text(layout: &Layout) -> String {
     out
 }
 
-/// The type of a column, as manifests name it, and what values it has.
+/// The type of a column, as manifests name it, and its nullability, default and sealing.
 fn described(column: &Column) -> String {
     let kind = match column.kind {
         ColumnType::Boolean => "boolean".to_owned(),
