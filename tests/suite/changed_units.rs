@@ -254,8 +254,37 @@ async fn cut_over_waits_for_a_commit_whose_connection_is_lost(kind: Kind) {
     );
 }
 
+on_each_database!(reload_waits_for_a_commit_without_a_record);
+async fn reload_waits_for_a_commit_without_a_record(kind: Kind) {
+    let migrations = fixture::migrations_in(&modules::modules_with_split());
+    let stored = Stored::with_fixture(kind, migrations).await;
+    stored.up(NEWEST).await.unwrap();
+    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let online = start_online(&stored.context, &fence).await;
+    let [written, other] = some_guids();
+    let wanted = column(&stored.context.database, "run_info", "desired_lrps", &other).await;
+    let committing = write_without_record(&fence, &written, &wanted).await;
+    let reload = async {
+        while let Err(fault) = online.forget_earlier_changes(&fence).await {
+            assert!(fault.is_transient(), "{fault}");
+        }
+    };
+    tokio::join!(reload, commit_late(&stored, committing));
+    online.copy(&stored.context, &fence).await.unwrap();
+    online
+        .cut_over(&stored.context, &fence, || {})
+        .await
+        .unwrap();
+    migrate::clean_up(&stored.context, &fence).await.unwrap();
+    let rows = stored.rows(SPLIT).await;
+    assert!(
+        run_info(&rows, &written) == run_info(&rows, &other),
+        "the new tables lack a committed write"
+    );
+}
+
 on_each_database!(migration_after_serving_waits_for_a_commit_whose_connection_is_lost);
-/// Goal: nor does a migration lose it that follows the service of the same host, as at a drain.
+/// Goal: a migration that follows the service of the same host, as at a drain, contains the write.
 async fn migration_after_serving_waits_for_a_commit_whose_connection_is_lost(kind: Kind) {
     let migrations = fixture::migrations_in(&modules::modules_with_split());
     let stored = Stored::with_fixture(kind, migrations).await;

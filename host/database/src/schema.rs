@@ -555,7 +555,7 @@ pub async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, SqlError>
     Ok(!existing(tx, &[table]).await?.is_empty())
 }
 
-/// Those of some tables that exist in the current schema. In one query, however many there are.
+/// The names among `tables` that are names of tables in the current schema, with one query.
 ///
 /// # Errors
 /// If the query fails.
@@ -563,7 +563,7 @@ pub async fn existing<'a>(
     tx: &mut Transaction,
     tables: &[&'a str],
 ) -> Result<BTreeSet<&'a str>, SqlError> {
-    // An empty list is no SQL.
+    // `IN ()` is a syntax error.
     if tables.is_empty() {
         return Ok(BTreeSet::new());
     }

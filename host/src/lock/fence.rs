@@ -276,8 +276,8 @@ impl Fence {
         Ok(tx)
     }
 
-    /// Waits for the open transactions of this master to end: a commit goes on at the server after
-    /// its connection was lost, or its caller dropped. Transactions that begin meanwhile wait.
+    /// Waits for the open transactions of this master to end: the server completes a commit
+    /// whose connection was lost or whose caller was dropped. Transactions that begin meanwhile wait.
     ///
     /// # Errors
     /// Transient if one of them does not end within a second; otherwise as of [`Self::begin`].

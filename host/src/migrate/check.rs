@@ -237,7 +237,7 @@ fn is_read(work: &Work, group: usize) -> bool {
         })
 }
 
-/// Where units of other groups have left rows that are restored.
+/// The places (versions and tables) of the saved rows that other groups restore.
 fn restored_elsewhere(work: &Work, group: usize) -> BTreeSet<(DataVersion, String)> {
     let groups = work.lens.groups.iter().enumerate();
     let others = groups.filter(|(other, _)| *other != group);
@@ -254,7 +254,7 @@ async fn read_group(
     group: usize,
     mut found: ReadBatches<WholeUnits>,
 ) -> Result<(), MigrateError> {
-    // A unit above the limit stops only what reads it.
+    // A unit above the limit stops a migration only if its group is read.
     let is_read = is_read(&work, group);
     // A unit of another group may have the same name.
     let elsewhere = restored_elsewhere(&work, group);
@@ -305,10 +305,10 @@ async fn read_units(
         };
         let (batch, left) = residue_only::load(work, &mut reader, &wanted, &units).await?;
         let is_whole = batch.units.len() == units.len();
-        let first = batch.units.last().filter(|_| !is_whole).cloned();
+        let last_loaded = batch.units.last().filter(|_| !is_whole).cloned();
         return Ok(Some(WholeUnits {
             count: batch.units.len() as u64,
-            last: first.unwrap_or(last),
+            last: last_loaded.unwrap_or(last),
             batch,
             left,
             oversized: None,

@@ -315,7 +315,7 @@ pub enum MigrateError {
     KeptInQuarantine { unit: String, reason: String },
     #[error(
         "the migration {direction} to {to} is in the phase {phase}; units in quarantine can be restored, corrected and deleted once it \
-         has ended. A running host completes it, and without one `{}` does{}",
+         has ended. A host completes it, or if it has failed, tries again at its next start or reload; without a host, `{}` completes it{}",
         command(*.direction, *.to),
         way_out(*.has_arrived)
     )]

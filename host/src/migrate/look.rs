@@ -83,8 +83,8 @@ async fn reasons_between(
     examine::examine(tx, &histories, &work).await
 }
 
-/// The layouts that an unfinished migration passes, on another way than this one: what it has
-/// changed ahead of its cut-over is undone once this one begins.
+/// The layouts that an unfinished migration from the same version passes. If this one takes another
+/// way, its beginning undoes what was changed ahead.
 async fn passed_unfinished(
     tx: &mut Transaction,
     histories: &HistoryPair,
@@ -144,7 +144,7 @@ pub(super) async fn layout_read_in(
     current: DataVersion,
 ) -> Result<Layout, MigrateError> {
     let unknown = MigrateError::UnknownVersion { version: current };
-    if context.migration(current).is_none() {
+    if current > 0 && context.migration(current).is_none() {
         return Err(unknown);
     }
     check_history(context, current, &state::applied(tx).await?)?;

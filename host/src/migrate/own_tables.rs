@@ -30,7 +30,7 @@ const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
 const TEXT: ColumnType = ColumnType::LongText;
 
-/// Creates those that are absent.
+/// Creates the host's own tables that are absent.
 ///
 /// # Errors
 /// Another host has raised the fence, or the database fails.
@@ -38,8 +38,7 @@ pub async fn create(context: &Context, fence: &Fence) -> Result<(), MigrateError
     let mut reader = context.database.read().await?;
     let own = tables();
     let names: Vec<_> = own.iter().map(|table| table.name.as_str()).collect();
-    let existing = schema::existing(&mut reader, &names).await;
-    let existing = existing.about("the list of tables")?;
+    let existing = super::state::existing(&mut reader, &names).await?;
     let absent: Vec<_> = own
         .iter()
         .filter(|table| !existing.contains(table.name.as_str()))

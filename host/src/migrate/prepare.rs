@@ -85,7 +85,8 @@ pub(super) async fn begin(
     Ok(Arc::new(job))
 }
 
-/// Whether a migration makes what another one has changed ahead of its cut-over.
+/// Whether a migration repeats the changes that another one made ahead of its cut-over: it has the
+/// same ends, or passes the version of the other.
 fn passes(work: &Work, other: &Underway) -> bool {
     let to_its_end = Leg {
         version: other.to,

@@ -48,10 +48,7 @@ pub(super) async fn units_of(
         .columns(["unit_digest", "unit"])
         .distinct()
         .from(RESIDUE)
-        .cond_where(restored.iter().fold(Cond::any(), |any, left| {
-            let of_table = Expr::col("table_name").eq(left.table.as_str());
-            any.add(Cond::all().add(left_by(&[left.left_by])).add(of_table))
-        }))
+        .cond_where(of_tables(restored))
         .order_by("unit_digest", Order::Asc)
         .limit(most);
     if let Some(after) = after {
@@ -59,6 +56,28 @@ pub(super) async fn units_of(
     }
     let units = tx.fetch_as(&query, |row| row.owned_text(1)).await;
     Ok(units.about(RESIDUE)?)
+}
+
+/// The number of units of dropped tables of which residue is left.
+pub(super) async fn count_units(
+    tx: &mut Transaction,
+    restored: &[LeftTable],
+) -> Result<u64, MigrateError> {
+    let mut query = Query::select();
+    query
+        .expr(Expr::cust("COUNT(DISTINCT unit_digest)"))
+        .from(RESIDUE)
+        .cond_where(of_tables(restored));
+    let count = tx.fetch_number(&query).await.about(RESIDUE)?;
+    Ok(count.unsigned_abs())
+}
+
+/// The residue of dropped tables.
+fn of_tables(restored: &[LeftTable]) -> Cond {
+    restored.iter().fold(Cond::any(), |any, left| {
+        let of_table = Expr::col("table_name").eq(left.table.as_str());
+        any.add(Cond::all().add(left_by(&[left.left_by])).add(of_table))
+    })
 }
 
 /// The residue that no migration of a database can give back on which these ran: what they saved on

@@ -26,7 +26,7 @@ pub(super) struct UnitsWithoutRows {
     pub last: UnitKey,
 }
 
-/// The next units of dropped tables of which only residue is left, for a group that restores
+/// The next units of which only residue of dropped tables is left, for a group that restores
 /// tables.
 pub(super) async fn next_units(
     work: &Work,

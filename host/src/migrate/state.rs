@@ -115,7 +115,7 @@ pub(super) async fn exists(tx: &mut Transaction, table: &str) -> Result<bool, Mi
     Ok(table_exists(tx, table).await.about("the list of tables")?)
 }
 
-/// Those of some tables that exist, in one query.
+/// As [`schema::existing`], with an error of a migration.
 pub(super) async fn existing<'a>(
     tx: &mut Transaction,
     tables: &[&'a str],

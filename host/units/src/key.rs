@@ -104,6 +104,14 @@ impl UnitKey {
         }
     }
 
+    /// Whether columns of a key may have these values.
+    pub fn fits(&self, columns: &[KeyColumn]) -> bool {
+        let fits = |(part, column): (&KeyPart, &KeyColumn)| {
+            matches!(part, KeyPart::Text(_)) == (column.encoding == Encoding::Text)
+        };
+        self.0.len() == columns.len() && self.0.iter().zip(columns).all(fits)
+    }
+
     /// The text, if the key is that alone.
     pub fn into_text(self) -> Option<Vec<u8>> {
         match <[KeyPart; 1]>::try_from(self.0) {

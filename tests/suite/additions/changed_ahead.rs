@@ -108,9 +108,9 @@ async fn column_that_another_client_has_put_in_the_place_of_a_new_one_is_left(ki
     assert_eq!(note.unwrap().kind, "BIGINT");
 }
 
-on_each_mysql!(values_of_the_owner_survive_a_corrected_module_that_has_their_column);
+on_each_mysql!(abort_with_a_corrected_module_keeps_a_column_that_has_values);
 /// Method: the module that is given up does not have the column, but the one that replaces it.
-async fn values_of_the_owner_survive_a_corrected_module_that_has_their_column(kind: Kind) {
+async fn abort_with_a_corrected_module_keeps_a_column_that_has_values(kind: Kind) {
     let mut stored = below(kind, vec![acme("log_guid")]).await;
     for statement in [
         "ALTER TABLE desired_lrps ADD owned VARCHAR(40)",
@@ -149,8 +149,8 @@ async fn type_that_a_given_up_migration_made_wider_hinders_no_other_one(kind: Ki
     stored.assert_layout(VERSION).await;
 }
 
-on_each_mysql!(additions_of_an_unfinished_migration_hinder_no_way_down);
-async fn additions_of_an_unfinished_migration_hinder_no_way_down(kind: Kind) {
+on_each_mysql!(down_undoes_the_additions_of_an_unfinished_migration);
+async fn down_undoes_the_additions_of_an_unfinished_migration(kind: Kind) {
     let mut stored = below(kind, vec![acme("log_guid")]).await;
     stop_at_the_cut_over(&mut stored).await;
     stored.down(VERSION).await.unwrap();

@@ -4,10 +4,10 @@
 use bbs::testing::database::schema;
 use bbs::testing::migrate::{MigrateError, plan};
 use bbs_lens::layout::manifest::Manifest;
-use bbs_lens::layout::schema::Column;
+use bbs_lens::layout::schema::{Column, Table};
 
 use super::{newest, with_fixture};
-use crate::harness::database::{Kind, on_each_database, on_each_server};
+use crate::harness::database::{Kind, on_each_database, on_each_server, texts};
 use crate::harness::declared::declared;
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::ADD_ON_VERSION;
@@ -74,6 +74,40 @@ async fn index_names_move_between_tables_that_are_changed_in_place(kind: Kind) {
     stored.assert_layout(ADD_ON_VERSION).await;
     stored.down(NEWEST).await.unwrap();
     stored.assert_layout(NEWEST).await;
+}
+
+on_each_database!(new_table_gets_the_name_of_one_that_goes_in_the_same_migration);
+async fn new_table_gets_the_name_of_one_that_goes_in_the_same_migration(kind: Kind) {
+    let words = || {
+        Table::new("words")
+            .column(Column::varchar("guid", 255))
+            .column(Column::varchar("word", 40).nullable())
+            .primary_key(["guid"])
+            .partition_key("guid")
+            .index("words_idx", ["word"])
+    };
+    let [created, replaced] = [ADD_ON_VERSION, ADD_ON_VERSION + 1];
+    let mut stored = with_fixture(kind).await;
+    stored.context.migrations.extend([
+        declared(Manifest::new(created, "words").create_table(words())),
+        declared(
+            Manifest::new(replaced, "new-words")
+                .drop_table("words")
+                .create_table(words().column(Column::integer("size").default(0))),
+        ),
+    ]);
+    stored.up(created).await.unwrap();
+    stored
+        .execute("INSERT INTO words (guid, word) VALUES ('some', 'word')")
+        .await;
+    stored.up(replaced).await.unwrap();
+    stored.assert_layout(replaced).await;
+    let database = &stored.context.database;
+    let none: [&str; 0] = [];
+    assert_eq!(texts(database, "SELECT word FROM words").await, none);
+    stored.down(created).await.unwrap();
+    stored.assert_layout(created).await;
+    assert_eq!(texts(database, "SELECT word FROM words").await, ["word"]);
 }
 
 on_each_mysql!(names_that_differ_in_case_are_the_same);

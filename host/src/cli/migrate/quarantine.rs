@@ -136,9 +136,14 @@ fn short(entry: &QuarantineEntry) -> String {
 
 fn rows(entry: &QuarantineEntry) -> String {
     let rows = entry.rows.iter().filter(|(_, rows)| **rows > 0);
-    rows.map(|(table, rows)| format!("{rows} {table}"))
-        .collect::<Vec<_>>()
-        .join(" + ")
+    let counts: Vec<_> = rows
+        .map(|(table, rows)| format!("{rows} {table}"))
+        .collect();
+    if counts.is_empty() {
+        "residue alone".to_owned()
+    } else {
+        counts.join(" + ")
+    }
 }
 
 async fn show(
@@ -205,7 +210,7 @@ fn long(entry: &QuarantineEntry) -> String {
     } else {
         (
             if is_of_a_serving_host {
-                "not in the tables; `bbs migrate quarantine retry` restores it if it can be read"
+                "not in the tables; `bbs migrate quarantine retry` restores it if it can be read; a part of a unit only at the version of its rows"
             } else {
                 "not in the tables; `bbs migrate quarantine retry` restores it if it can be migrated"
             },

@@ -1,6 +1,5 @@
-//! Undoes what a migration that is given up has changed ahead of its cut-over, where each change of
-//! the schema commits by itself. Owns which objects are its own: the owner of the database may have
-//! others of the same names.
+//! Undoes the changes that a given-up migration made ahead of its cut-over, where each change of the
+//! schema commits by itself. Distinguishes its objects from the owner's of the same names.
 
 use bbs_database::schema::{self, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction};
@@ -14,9 +13,9 @@ use crate::migrate::plan::{Strategy, TablePlan};
 use crate::migrate::{Context, MigrateError, Work, state};
 
 /// Undoes what [`change_ahead`](super::change_ahead) did for a migration that is given up. A type
-/// that became wider stays so: every value still fits. If other modules made it, such as those that
-/// corrected ones have replaced, what has the name of something new is theirs, unless no module can
-/// have made it.
+/// that became wider stays so: every value still fits. If other modules began it,
+/// such as ones that were corrected since, an object with the name of a new one counts as theirs,
+/// unless it has a definition that no module can make.
 pub(in crate::migrate) async fn undo_ahead(
     context: &Context,
     fence: &Fence,
@@ -101,7 +100,7 @@ async fn added_columns(
     Ok(added)
 }
 
-/// Whether a row has another value than the default in a column.
+/// Whether any row has a value other than the default in a column.
 async fn has_values(
     tx: &mut Transaction,
     table: &str,

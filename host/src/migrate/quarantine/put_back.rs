@@ -260,18 +260,21 @@ fn still_sealed(work: &Work, unit: &UnitBatch, keyring: &Keyring) -> Option<Stri
 }
 
 /// The reason for which a record that a serving host moved here cannot be taken to another version:
-/// modules transform whole units, and save what they lose of them. None if it is a whole unit, or
-/// of the version of the database.
+/// modules transform whole units, and save what they lose of them. None if it is a whole unit, or no
+/// migration on the way reads or saves rows of its group.
 fn part_of_a_unit(work: &Work, groups: &[usize]) -> Option<String> {
     let has_single_rows = |group: &usize| {
         let sources = work.sources(*group);
         matches!(&*sources, [table] if bbs_units::key_columns(table) == table.primary_key)
     };
-    let returns = work.lens.steps().next().is_none() || groups.iter().all(has_single_rows);
+    let returns = groups
+        .iter()
+        .all(|group| !work.lens.groups[*group].visits_units || has_single_rows(group));
     (!returns).then(|| {
         let from = work.from;
         format!(
-            "it is a part of a unit of version {from}, and only whole units are migrated; migrate to {from}, then retry"
+            "it is a part of a unit of version {from}, which a migration since then reads, and only whole units are migrated; \
+             take the database back to {from} with the migrations that had run then, and retry"
         )
     })
 }

@@ -207,11 +207,8 @@ pub async fn delete(
         remove(tx, entry).await?;
         // By the key: the name of a row that a host could not read has more than that.
         let others = Cond::all().add(Expr::col("unit_key").eq(key.to_text()));
-        // Units with other keys are those of tables that no row function reads. No step has seen a
-        // record of another store.
-        let may_have_residue = entry.table != FOREIGN
-            && key.clone().into_text().is_some()
-            && !is_there(tx, others).await?;
+        // No step has seen a record of another store.
+        let may_have_residue = entry.table != FOREIGN && !is_there(tx, others).await?;
         if may_have_residue && !is_in_a_table(tx, &layout, &key).await? {
             residue::remove(tx, &[key.name()], Cond::all()).await?;
         }
@@ -220,18 +217,14 @@ pub async fn delete(
     Ok(removed)
 }
 
-/// Whether a table whose units are keyed by one text has rows of this unit.
+/// Whether a table whose units have such keys has rows of this unit.
 async fn is_in_a_table(
     tx: &mut Transaction,
     layout: &Layout,
     key: &UnitKey,
 ) -> Result<bool, MigrateError> {
-    let is_of_texts = |table: &&Table| {
-        let column = bbs_units::unit_column(table).and_then(|name| table.find_column(name));
-        column.is_some_and(|column| column.kind.is_text())
-    };
-    let tables = layout.tables.values();
-    for table in tables.filter(is_of_texts) {
+    let has_such_keys = |table: &&Table| key.fits(&bbs_units::unit_key(table));
+    for table in layout.tables.values().filter(has_such_keys) {
         if !bbs_units::units_among(tx, table, &table.name, std::slice::from_ref(key))
             .await?
             .is_empty()

@@ -79,6 +79,28 @@ async fn refused_unit_of_which_only_residue_is_left_stops_the_migration_by_name(
 }
 
 #[tokio::test]
+async fn refused_units_of_which_only_residue_is_left_are_limited() {
+    let (mut world, _) = with_a_bad_word(OnUnreadable::Quarantine).await;
+    world.context.migrations[2] = writing_words(keep_words);
+    world.up(3).await.unwrap();
+    world.execute("UPDATE words SET word = 'bad'").await;
+    world.down(1).await.unwrap();
+    world.context.migrations[2] = writing_words(refuse_word);
+    let error = world.up(3).await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            MigrateError::TooManyRefused {
+                refused: 2,
+                all: 2,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[tokio::test]
 async fn refused_unit_of_which_only_residue_is_left_is_quarantined_and_put_back() {
     for goes_down in [false, true] {
         let (mut world, before) = with_a_bad_word(OnUnreadable::Quarantine).await;

@@ -288,7 +288,7 @@ async fn new_table_gets_the_name_of_a_table_that_goes_in_the_same_run() {
 
 /// Method: hosts that end once the copies are made. One migration is given up, the other resumed.
 #[tokio::test]
-async fn table_whose_name_is_used_again_stays_until_the_cut_over() {
+async fn table_whose_name_is_reused_is_replaced_at_the_cut_over() {
     for manifests in reusing_words() {
         for has_rows in [false, true] {
             let (world, to) = with_words(&manifests, has_rows).await;

@@ -70,11 +70,22 @@ async fn part_of_a_unit_returns_at_its_own_version_only() {
     let Fate::Refused { reason } = retried(&world).await else {
         panic!("the row is put back")
     };
-    assert!(reason.contains("migrate to 3, then retry"), "{reason}");
+    assert!(reason.contains("take the database back to 3"), "{reason}");
     assert_eq!(world.text(saved).await, residue);
     world.up(3).await.unwrap();
     assert_eq!(retried(&world).await, Fate::Returned);
     assert_eq!(world.everything().await, before);
+}
+
+#[tokio::test]
+async fn row_of_a_group_that_no_migration_reads_returns_at_another_version() {
+    let world = at_3().await;
+    let before = world.rows("actual_lrps").await;
+    let place = [("place", 0), ("presence", 0)];
+    move_row(&world, "actual_lrps", "app-00001", &place).await;
+    world.up(4).await.unwrap();
+    assert_eq!(retried(&world).await, Fate::Returned);
+    assert_eq!(world.rows("actual_lrps").await, before);
 }
 
 #[tokio::test]
