@@ -313,6 +313,13 @@ impl Host {
         self.child.id()
     }
 
+    /// Stops the process until it gets the signal `CONT`. Returns once all its threads have stopped:
+    /// on a busy machine some run on for a moment.
+    pub async fn freeze(&self) {
+        self.signal("STOP");
+        self.until_stopped().await;
+    }
+
     /// Waits until `BBS_FAULT` has stopped the process.
     pub async fn until_stopped(&self) {
         super::until(|| self.is_stopped()).await;
@@ -330,10 +337,15 @@ impl Host {
     }
 
     fn is_stopped(&self) -> bool {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()));
-        let stat = stat.expect("the process is there");
-        stat.rsplit_once(')')
-            .is_some_and(|(_, state)| state.trim_start().starts_with('T'))
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        let mut threads = threads.expect("the process is there");
+        threads.all(|thread| {
+            let thread = thread.expect("the folder of threads is readable").path();
+            // One that has ended meanwhile does not run on.
+            let stat = std::fs::read_to_string(thread.join("stat")).unwrap_or_default();
+            let state = stat.rsplit_once(')');
+            state.is_none_or(|(_, state)| state.trim_start().starts_with('T'))
+        })
     }
 
     pub fn url(&self, path: &str) -> String {

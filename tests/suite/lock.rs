@@ -77,7 +77,7 @@ async fn master_frozen_beyond_its_lease_writes_nothing(kind: Kind) {
     let frozen = one.serve();
     upsert_domain(frozen.address, "before").await.unwrap();
     let waiting = standby(&other);
-    frozen.signal("STOP");
+    frozen.freeze().await;
     // The kernel accepts the connection and the request, but the stopped process does not answer.
     let late = tokio::spawn(upsert_domain(frozen.address, "late"));
     let master = waiting.await.unwrap();

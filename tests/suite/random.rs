@@ -226,7 +226,7 @@ impl RandomRun {
                 self = self.wait_until_served().await;
             }
             RandomFault::Freeze => {
-                self.host.signal("STOP");
+                self.host.freeze().await;
                 let another = self.installation();
                 let successor = serve(&another).await;
                 let frozen = std::mem::replace(&mut self.host, successor);

@@ -491,7 +491,7 @@ async fn quarantine_waits_for_a_migration_that_begins(kind: Kind) {
     installation.database.wait_for_lock_wait().await;
     beginning.commit().await.unwrap();
     database.close().await;
-    output::refused(refused.await.unwrap(), "a migration is under way");
+    output::refused(refused.await.unwrap(), "is in the phase begun");
 }
 
 on_each_database!(quarantine_of_an_unfinished_migration_is_not_changed);
@@ -518,7 +518,7 @@ async fn quarantine_of_an_unfinished_migration_is_not_changed(kind: Kind) {
         let refused = damaged.refused(&[&["migrate", "quarantine"][..], &command].concat());
         assert_contains(
             &refused,
-            &["a migration is under way", "`bbs migrate status`"],
+            &["is in the phase copying", "`bbs migrate abort` gives it up"],
         );
     }
     installation.succeed(&["migrate", "abort"]);

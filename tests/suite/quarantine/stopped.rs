@@ -41,7 +41,7 @@ async fn unit_at_which_a_migration_stopped_is_shown_and_replayed_until_the_next_
     assert!(!status.contains("units that could not"), "{status}");
     assert_contains(
         &damaged.refused(&["migrate", "quarantine", "retry", unit]),
-        &["a migration is under way"],
+        &["is in the phase copying"],
     );
 
     let again = host.run(&["module", "replay", unit]);

@@ -68,7 +68,7 @@ fn text(layout: &Layout) -> String {
             joined(&owner.primary_key)
         );
         if let Some(partition_key) = &owner.partition_key {
-            line!(out, "{}: partition key {partition_key}", of.name);
+            line!(out, "{}: partition key {partition_key}", owner.name);
         }
         for index in &owner.indexes {
             line!(
