@@ -195,27 +195,32 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
         (returned["tasks"].as_slice(), &returned["domains"]),
         (&*original["tasks"], &original["domains"])
     );
-    let untouched = |rows: &Rows| -> Vec<_> {
-        let changed = [
-            &original["desired_lrps"][1],
-            original["desired_lrps"].last().unwrap(),
-        ];
-        let is_changed = |guid: &String| {
-            guid == "first" || changed.iter().any(|row| row["process_guid"] == *guid)
-        };
-        rows["desired_lrps"]
+    let before = &original["desired_lrps"];
+    let [updated, removed] = [1, before.len() - 1].map(|at| &before[at]["process_guid"]);
+    let untouched = |rows: &Rows, table: &str| -> Vec<_> {
+        rows[table]
             .iter()
-            .filter(|row| !is_changed(&row["process_guid"]))
+            .filter(|row| !["first", updated, removed].contains(&row["process_guid"].as_str()))
             .cloned()
             .collect()
     };
-    assert_eq!(untouched(&returned), untouched(&original));
+    for table in ["desired_lrps", "actual_lrps"] {
+        assert_eq!(
+            untouched(&returned, table),
+            untouched(&original, table),
+            "{table}"
+        );
+    }
+    let after = |guid: &str| {
+        let mut rows = returned["desired_lrps"].iter();
+        rows.find(|row| row["process_guid"] == guid)
+    };
     assert!(
-        returned["desired_lrps"]
-            .iter()
-            .any(|row| row["process_guid"] == "first"),
+        after("first").is_some(),
         "the new LRP is migrated down, too"
     );
+    assert_eq!(after(updated).unwrap()["annotation"], "first");
+    assert_eq!(after(removed), None);
 
     let serving = host.serve();
     write(&serving, "second").await;
@@ -371,14 +376,13 @@ async fn hosts_share_a_database_until_inserted_migrations_are_complete(kind: Kin
         releases.versions(),
         (next_diego::NEWEST, next_diego::NEWEST)
     );
-    let refused = releases.older.run(&["migrate", "up"]);
-    assert!(!refused.status.success());
     assert!(host.terminate().success());
     assert_eq!(
         releases.versions().0,
         next_diego::GPU,
         "the drain hands the database to Diego's next release"
     );
+    refused(releases.older.run(&["serve"]), &next_diego::GPU.to_string());
     // It stays there, and is served through the lens.
     let host = releases.newer.serve();
     assert_same_lists(&lists(&host).await, &expected);

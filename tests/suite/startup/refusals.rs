@@ -100,6 +100,21 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
     assert!(!message.contains("this host shuts down"), "{message}");
     let message = refused(&unpinned, &["migrate", "up", "--to", &VERSION.to_string()]).await;
     assert!(message.contains("nothing was done"), "{message}");
+
+    let opened = unpinned.database.open().await;
+    execute(
+        &opened,
+        "UPDATE bbs_history SET digest = 'of another module'",
+    )
+    .await;
+    opened.close().await;
+    for arguments in [&["serve"][..], &["migrate", "up"]] {
+        let message = refused(&unpinned, arguments).await;
+        assert!(
+            message.contains("ran on this database as sha256 of another module"),
+            "{arguments:?}: {message}"
+        );
+    }
 }
 
 on_each_database!(record_of_a_version_unknown_to_the_catalog_is_not_migrated);
