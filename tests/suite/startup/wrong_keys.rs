@@ -110,7 +110,7 @@ async fn key_that_is_not_configured_is_refused_by_a_start_and_named_before_it(ki
         "other",
     );
     let before = dump(&installation.database).await;
-    let reason = format!("key version ({LABEL}) is not among the known keys");
+    let reason = format!("existing encryption key version ({LABEL}) is not among the known keys");
     for (arguments, code) in [
         (&["serve"][..], 2),
         (&["migrate", "up"], 1),
