@@ -81,15 +81,15 @@ async fn changed_units_are_recorded_in_the_transaction_that_changes_them(kind: K
 async fn switch_waits_for_readers_and_blocks_new_ones() {
     let server = Server::empty(Kind::Sqlite).await;
     let reader = server.store.reader().await.unwrap();
-    let store = server.store.clone();
-    let switch = tokio::spawn(async move { store.switch().await });
-    tokio::task::yield_now().await;
-    assert!(!switch.is_finished());
+    let mut switch = Box::pin(server.store.switch());
+    assert!(switch.as_mut().now_or_never().is_none());
     drop(reader);
-    let access = switch.await.unwrap();
+    let access = switch.await;
     let store = server.store.clone();
     let reading = tokio::spawn(async move { store.reader().await.map(drop) });
-    tokio::task::yield_now().await;
+    for _ in 0..10 {
+        pause().await;
+    }
     assert!(!reading.is_finished());
     drop(access);
     reading.await.unwrap().unwrap();

@@ -46,6 +46,10 @@ async fn raising_the_fence_waits_for_open_transactions(kind: Kind) {
         "once raised, the fence rejects transactions of the old master"
     );
     let is_committed = tx.commit().await.is_ok();
+    assert!(
+        raised.is_none() || !is_committed,
+        "the old master commits after the raise"
+    );
     let new = match raised {
         Some(new) => new,
         None => raising.await.unwrap(),

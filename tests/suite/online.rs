@@ -217,7 +217,7 @@ async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
     let installation = taken_down(with_fixture(TestDatabase::new(kind)).await).await;
     let database = installation.database.open().await;
     let installation = installation.set("migration_units_per_second", 1);
-    let mut host = installation.serve();
+    let host = installation.serve();
     let copy = format!("desired_lrps__{NEWEST}");
     let dropped = match database.dialect() {
         Dialect::Mysql => format!("DROP INDEX tried ON {copy}"),
@@ -258,17 +258,17 @@ async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
         written += client.await.unwrap();
     }
     assert!(written > 0, "no call was made");
-    let lost: Vec<_> = host
-        .output()
-        .iter()
+    host.signal("TERM");
+    let (status, output) = host.wait_for_end();
+    let lost: Vec<_> = output
+        .lines()
         .filter(|line| line.contains("lost a conflict"))
         .collect();
     assert!(
-        lost.is_empty(),
-        "{} of {written} calls: {lost:#?}",
+        status.success() && lost.is_empty(),
+        "{status}, {} of {written} calls: {lost:#?}",
         lost.len()
     );
-    assert!(host.terminate().success());
 }
 
 /// Without statistics PostgreSQL estimates that a list of keys selects most of the table, and that
@@ -332,6 +332,10 @@ async fn no_call_fails_while_migrations_are_inserted_online(kind: Kind) {
     };
     let outcome = migration(&newer, &mut host, before, next_diego::NEWEST, settings).await;
     let outcome = outcome.unwrap_or_else(|failure| panic!("{failure}: {:#?}", host.output()));
+    assert!(
+        outcome.began_at.is_some(),
+        "the copy ended before the calls began"
+    );
     let report = &outcome.report;
     assert_eq!(
         (report.failures, report.differences),

@@ -232,10 +232,15 @@ impl RandomRun {
                 let frozen = std::mem::replace(&mut self.host, successor);
                 self.address.send_replace(self.host.url(""));
                 frozen.signal("CONT");
-                let (_, log) = tokio::task::spawn_blocking(|| frozen.wait_for_end())
+                let (status, log) = tokio::task::spawn_blocking(|| frozen.wait_for_end())
                     .await
                     .expect("the frozen host ends");
-                assert!(log.contains("lock"), "seed {}: {log}", self.seed);
+                assert!(
+                    !status.success()
+                        && (log.contains("serves no more") || log.contains("no longer the master")),
+                    "seed {}: {log}",
+                    self.seed
+                );
             }
         }
         self

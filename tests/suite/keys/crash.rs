@@ -121,7 +121,7 @@ async fn rotation_killed_at_every_crash_point_in_turn_completes(kind: Kind) {
     let case = RotationTest::new(kind, ROWS).await;
     case.database.close().await;
     for point in ROTATION_POINTS {
-        run(&case.test, Some(point));
+        assert!(run(&case.test, Some(point)), "{kind:?} {point}");
     }
     run(&case.test, None);
     let end = read_labels(&case.test).await;
