@@ -38,7 +38,8 @@ pub async fn create(context: &Context, fence: &Fence) -> Result<(), MigrateError
     let mut reader = context.database.read().await?;
     let own = tables();
     let names: Vec<_> = own.iter().map(|table| table.name.as_str()).collect();
-    let existing = super::state::existing(&mut reader, &names).await?;
+    let existing = schema::existing(&mut reader, &names).await;
+    let existing = existing.about("the list of tables")?;
     let absent: Vec<_> = own
         .iter()
         .filter(|table| !existing.contains(table.name.as_str()))
