@@ -9,7 +9,7 @@ use bbs_units::{
 };
 use futures_util::TryStreamExt;
 use sea_query::{
-    Alias, Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement,
+    Cond, DeleteStatement, Expr, ExprTrait, Func, OnConflict, Order, Query, SelectStatement,
 };
 
 use super::column_values::{ColumnValue, ColumnValues, Conflict};
@@ -111,8 +111,8 @@ fn select<T>(
 ) -> SelectStatement {
     let table = projection.table;
     Query::select()
-        .columns(projection.columns.iter().map(|column| Alias::new(*column)))
-        .from(Alias::new(table.name))
+        .columns(projection.columns.iter().copied())
+        .from(table.name)
         .cond_where(filter.to_sql(dialect))
         .cond_where(in_range(table.key, range, dialect))
         .order_by_expr(order(table, filter, dialect), Order::Asc)
@@ -123,7 +123,7 @@ fn select<T>(
 /// column itself would have them read all rows by the key's index where another index finds the few
 /// that match.
 fn order(table: EntityTable, filter: &Filter, dialect: Dialect) -> Expr {
-    let key = Expr::col(Alias::new(table.key));
+    let key = Expr::col(table.key);
     if dialect == Dialect::Postgres && filter.names_a_text_of(table.selective) {
         Expr::cust_with_expr("$1 || ''", key)
     } else {
@@ -363,9 +363,7 @@ pub(super) async fn insert(
         .map(|(column, _)| *column)
         .chain(stamp.map(|(column, _)| column));
     let mut insert = Query::insert();
-    insert
-        .into_table(Alias::new(table.name))
-        .columns(names.map(Alias::new));
+    insert.into_table(table.name).columns(names);
     for values in rows {
         let values = values
             .into_iter()
@@ -375,12 +373,8 @@ pub(super) async fn insert(
     match conflict {
         Conflict::Fails => {}
         Conflict::Updates(column) => {
-            let keys = table.primary_key.iter().map(|column| Alias::new(*column));
-            insert.on_conflict(
-                OnConflict::columns(keys)
-                    .update_column(Alias::new(column))
-                    .to_owned(),
-            );
+            let keys = table.primary_key.iter().copied();
+            insert.on_conflict(OnConflict::columns(keys).update_column(column).to_owned());
         }
     }
     tx.execute(&insert)
@@ -398,10 +392,10 @@ pub(super) async fn update(
 ) -> Result<u64, StoreError> {
     let mut update = Query::update();
     update
-        .table(Alias::new(table.name))
+        .table(table.name)
         .cond_where(filter.to_sql(tx.dialect()));
     for (column, value) in values {
-        update.value(Alias::new(column), operand_of(value, store.keyring()));
+        update.value(column, operand_of(value, store.keyring()));
     }
     tx.execute(&update).await.map_err(failed("update a record"))
 }
@@ -440,7 +434,7 @@ pub(super) async fn take<T>(
         }
         rows
     } else {
-        let columns = projection.columns.iter().map(|column| Alias::new(*column));
+        let columns = projection.columns.iter().copied();
         delete.returning(Query::returning().columns(columns));
         tx.fetch(&delete).await.map_err(failed(WHAT))?
     };
@@ -465,9 +459,9 @@ pub(super) async fn unit_bytes(
     let select = Query::select()
         .expr(
             Expr::from(Func::coalesce([Func::sum(size).into(), Expr::val(0)]))
-                .cast_as(Alias::new(dialect.integer_cast())),
+                .cast_as(dialect.integer_cast()),
         )
-        .from(Alias::new(table.name))
+        .from(table.name)
         .cond_where(Filter::everything().equals(table.key, key).to_sql(dialect))
         .to_owned();
     let bytes = tx.fetch_number(&select).await.map_err(failed(WHAT))?;
@@ -476,7 +470,7 @@ pub(super) async fn unit_bytes(
 
 fn deletion(table: EntityTable, filter: &Filter, dialect: Dialect) -> DeleteStatement {
     Query::delete()
-        .from_table(Alias::new(table.name))
+        .from_table(table.name)
         .cond_where(filter.to_sql(dialect))
         .to_owned()
 }

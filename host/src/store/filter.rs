@@ -8,7 +8,7 @@
 use bbs_database::{Dialect, of_few_lengths};
 use bbs_units::operand;
 use sea_query::extension::postgres::PgFunc;
-use sea_query::{Alias, BinOper, Cond, Expr, ExprTrait};
+use sea_query::{BinOper, Cond, Expr, ExprTrait, IntoColumnRef};
 
 use super::record::Columns;
 
@@ -122,7 +122,7 @@ impl Filter {
     /// The conditions that the database evaluates.
     pub(super) fn to_sql(&self, dialect: Dialect) -> Cond {
         self.0.iter().fold(Cond::all(), |all, (column, condition)| {
-            all.add_option(condition.to_sql(column, dialect))
+            all.add_option(condition.to_sql(*column, dialect))
         })
     }
 
@@ -147,8 +147,8 @@ impl Condition {
     }
 
     /// The SQL expression; none if it is evaluated in memory.
-    pub(super) fn to_sql(&self, column: &str, dialect: Dialect) -> Option<Expr> {
-        let col = Expr::col(Alias::new(column));
+    pub(super) fn to_sql(&self, column: impl IntoColumnRef, dialect: Dialect) -> Option<Expr> {
+        let col = Expr::col(column);
         self.has_sql(dialect).then(|| match self {
             Self::Equals(text) => operand(text, dialect).map_or_else(never, |text| col.eq(text)),
             Self::OneOf(texts) => one_of(col, &storable(texts, dialect), dialect),

@@ -6,7 +6,7 @@
 use bbs_database::{Dialect, Transaction};
 use bbs_lens::Provenance;
 use bbs_units::{UnitSource, unit_column};
-use sea_query::{Cond, Expr};
+use sea_query::{Alias, Cond, Expr};
 
 use super::Lenses;
 use crate::store::direct::next_keys;
@@ -50,10 +50,9 @@ fn parts(
     // All rows of a unit have its key, in every table.
     let on_key = |source: &String, condition: &Condition| {
         let stored = unit_column(&lenses.place.layout.tables[source]);
-        condition.to_sql(
-            stored.expect("native tables have a single key column, and so have their sources"),
-            dialect,
-        )
+        let column =
+            stored.expect("native tables have a single key column, and so have their sources");
+        condition.to_sql(Alias::new(column), dialect)
     };
     let all = |conditions: Vec<Expr>| conditions.into_iter().fold(Cond::all(), Cond::add);
     if composed.reshaped || composed.sources.is_empty() {
@@ -85,7 +84,7 @@ fn parts(
                 .find(|(known, _)| known.name == *column)?;
             match provenance {
                 Provenance::Raw { table, column } if table == source => {
-                    condition.to_sql(column, dialect)
+                    condition.to_sql(Alias::new(column), dialect)
                 }
                 Provenance::Raw { .. } | Provenance::Fill(_) | Provenance::Computed => None,
             }
