@@ -258,7 +258,8 @@ async fn change_desired_lrp(
         if new < old {
             surplus = instances::delete_from(&mut writer, process_guid, new).await?;
         } else if new > old {
-            first = instances::insert_batch(&mut writer, process_guid, old).await?;
+            let desired = new_instances(&after.scheduling);
+            first = instances::insert_batch(&mut writer, &desired, old).await?;
         }
     }
     writer.commit().await?;

@@ -117,7 +117,10 @@ async fn create_batch(
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer().await?;
-    let batch = insert_batch(&mut writer, process_guid, first).await?;
+    let Some(desired) = writer.wanted(process_guid).await? else {
+        return Ok(None);
+    };
+    let batch = insert_batch(&mut writer, &desired, first).await?;
     if batch.is_some() {
         writer.commit().await?;
     }
@@ -125,15 +128,12 @@ async fn create_batch(
 }
 
 /// Inserts one batch; returns its rows and the index after it, or `None` if there are enough
-/// instances.
+/// instances. The caller's transaction has locked the desired LRP.
 pub(super) async fn insert_batch(
     writer: &mut Writer,
-    process_guid: &[u8],
+    desired: &DesiredInstances,
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
-    let Some(desired) = writer.wanted(process_guid).await? else {
-        return Ok(None);
-    };
     let end = desired
         .instances
         .min(INSTANCES)
@@ -141,7 +141,7 @@ pub(super) async fn insert_batch(
     if first >= end {
         return Ok(None);
     }
-    let rows = insert(writer, &desired, first..end).await?;
+    let rows = insert(writer, desired, first..end).await?;
     Ok(Some((rows, end)))
 }
 
