@@ -162,6 +162,16 @@ impl PublishedChange {
 }
 
 impl Events {
+    /// Whether a topic has subscribers. Without them, a caller need not copy records to publish a
+    /// change.
+    pub fn has_subscribers(&self, topic: Topic) -> bool {
+        self.0
+            .lock()
+            .subscribers
+            .iter()
+            .any(|subscriber| subscriber.topic == topic)
+    }
+
     /// Publishes a committed change. The caller holds the key lock, so that events keep commit
     /// order. Never blocks, and returns at once without subscribers.
     pub fn publish(&self, change: RecordChange) {
@@ -180,13 +190,7 @@ impl Events {
 
     fn push(&self, change: RecordChange, continues: bool) {
         let topic = Topic::of(&change);
-        if !self
-            .0
-            .lock()
-            .subscribers
-            .iter()
-            .any(|subscriber| subscriber.topic == topic)
-        {
+        if !self.has_subscribers(topic) {
             return;
         }
         // Not while the hub is locked: its size is found by encoding it.

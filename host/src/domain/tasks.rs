@@ -15,6 +15,7 @@ use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::clients::ClientError;
 use crate::clients::auctioneer::TaskStart;
+use crate::events::Topic;
 use crate::metrics::CellTaskEvent;
 use crate::store::Reader;
 
@@ -56,10 +57,12 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
             Ok(writer.commit().await?)
         })
         .await?;
-        service.events().publish(RecordChange::Task {
-            before: None,
-            after: Some(Box::new(task.clone())),
-        });
+        if service.events().has_subscribers(Topic::Tasks) {
+            service.events().publish(RecordChange::Task {
+                before: None,
+                after: Some(Box::new(task.clone())),
+            });
+        }
     }
     let starts = [TaskStart::of(&task)];
     if let Err(fault) = service.clients().auctioneer.request_tasks(&starts).await {
@@ -247,7 +250,9 @@ pub(super) async fn change_task(
         Ok(ChangedTask { before, after })
     })
     .await?;
-    if let Some(after) = &changed.after {
+    if let Some(after) = &changed.after
+        && service.events().has_subscribers(Topic::Tasks)
+    {
         let before = Box::new(changed.before.clone());
         let after = Box::new(after.clone());
         service.events().publish(RecordChange::Task {
