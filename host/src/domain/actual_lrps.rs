@@ -14,7 +14,7 @@ use bbs_model::actual_lrp::{ActualLrp, ActualLrpFilter, InstanceKey, LrpKey, Pre
 use bbs_model::change::Cause;
 use bbs_model::slot::{Container, DefinitionCount, SlotError};
 use change::change_locked;
-pub(super) use change::{ChangedSlot, announce, change_slot, write};
+pub(super) use change::{ChangedSlot, CurrentDefinition, announce, change_slot, write};
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
@@ -102,7 +102,8 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
             (_, Some(fault)) => return Err(fault.into()),
             (result, None) => result?,
         }
-        write(store.writer().await?, slot, started).await
+        let current = CurrentDefinition::Unread;
+        write(store.writer().await?, slot, started, current).await
     })
     .await?;
     announce(service, changed, Cause::Other, &TraceId::NONE);
@@ -193,5 +194,5 @@ async fn attempt_removal(
         }
         (removed, _) => removed?,
     }
-    write(writer, before, after).await
+    write(writer, before, after, CurrentDefinition::Unread).await
 }

@@ -4,12 +4,15 @@
 use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::change::Cause;
+use bbs_model::lrp_update::UpdateTarget;
 use bbs_model::slot::{
     Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
 };
 use bbs_work::causes::with_causes;
 
-use super::actual_lrps::{ChangedSlot, announce, change_slot, request_auction, stop, write};
+use super::actual_lrps::{
+    ChangedSlot, CurrentDefinition, announce, change_slot, request_auction, stop, write,
+};
 use super::desired_lrps::is_held;
 use super::retry::retry;
 use super::{DomainError, Service};
@@ -103,7 +106,11 @@ async fn attempt(
 ) -> Result<(Option<ChangedSlot>, Evacuated), DomainError> {
     let key = &container.key;
     let mut writer = store.writer().await?;
-    let desired = desired(&mut writer, &key.process_guid).await?;
+    let target = writer.update_target(&key.process_guid).await?;
+    let desired = match &target {
+        Some(target) => Some(desired(&mut writer, &key.process_guid, target).await?),
+        None => None,
+    };
     let before = writer.slot(&key.process_guid, key.index).await?;
     if desired.is_none()
         && before.presence_of(&container.instance).is_some()
@@ -123,23 +130,25 @@ async fn attempt(
         let without = before.without(&container.instance);
         return Ok((ChangedSlot::of(before, without), evacuated));
     }
-    Ok((write(writer, before, after).await?, evacuated))
+    let current = CurrentDefinition::Read(target.map(|target| target.definition_id));
+    Ok((write(writer, before, after, current).await?, evacuated))
 }
 
-async fn desired(writer: &mut Writer, process_guid: &[u8]) -> Result<Option<Desired>, DomainError> {
-    let Some(target) = writer.update_target(process_guid).await? else {
-        return Ok(None);
-    };
+async fn desired(
+    writer: &mut Writer,
+    process_guid: &[u8],
+    target: &UpdateTarget,
+) -> Result<Desired, DomainError> {
     let replacement = target.replacement();
     let running = match replacement {
         Replacement::Rolling => 0,
         Replacement::Recreate => writer.running(process_guid).await?,
     };
-    Ok(Some(Desired {
+    Ok(Desired {
         replacement,
         instances: target.instances,
         running,
-    }))
+    })
 }
 
 /// Requests that the cell of a replaced container stops it, after the successor has taken its row.

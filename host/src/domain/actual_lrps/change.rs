@@ -1,10 +1,10 @@
 //! Changes of a slot: takes the key lock, reads and locks the rows, applies a transition, writes
 //! the difference and publishes the events. The only way to change a slot.
 
-use bbs_model::TraceId;
 use bbs_model::actual_lrp::State;
 use bbs_model::change::{Cause, RecordChange};
 use bbs_model::slot::{Slot, SlotError};
+use bbs_model::{Text, TraceId};
 
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
@@ -17,6 +17,15 @@ pub(in crate::domain) struct ChangedSlot {
     /// The slot between two changes, if subscribers see the change as two.
     between: Option<Slot>,
     after: Slot,
+}
+
+/// The current definition of the desired LRP of a slot.
+#[derive(Debug)]
+pub(in crate::domain) enum CurrentDefinition {
+    /// The transaction has not read it.
+    Unread,
+    /// Its id, which the transaction has read and locked; `None` without a desired LRP.
+    Read(Option<Text>),
 }
 
 /// Applies `step` to the slot at a process guid and index. A step that changes nothing writes
@@ -53,29 +62,38 @@ async fn attempt<T>(
     let before = writer.slot(process_guid, index).await?;
     let mut after = before.clone();
     let outcome = step(&mut after, store.now_ns())?;
-    Ok((write(writer, before, after).await?, outcome))
+    let changed = write(writer, before, after, CurrentDefinition::Unread).await?;
+    Ok((changed, outcome))
 }
 
 /// Names the definition of the instances that a step left waiting, or created. Reads the desired
-/// LRP, which only such steps have to lock. Returns the slot before the naming if that reset the
-/// count of a crash, which is one of the previous definition.
+/// LRP if it is unread: only such steps have to lock it. Returns the slot before the naming if that
+/// reset the count of a crash, which is one of the previous definition.
 async fn name_definition(
     writer: &mut Writer,
     before: &Slot,
     after: &mut Slot,
+    current: CurrentDefinition,
 ) -> Result<Option<Slot>, DomainError> {
     if !after.needs_definition(before) {
         return Ok(None);
     }
-    let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else {
-        return Ok(None);
+    let current = match current {
+        CurrentDefinition::Read(id) => id,
+        CurrentDefinition::Unread => {
+            let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else {
+                return Ok(None);
+            };
+            let wanted = writer.wanted(&process_guid).await?;
+            wanted.map(|wanted| wanted.definition_id)
+        }
     };
-    let Some(wanted) = writer.wanted(&process_guid).await? else {
+    let Some(current) = current else {
         return Ok(None);
     };
     let crashes = |slot: &Slot| slot.ordinary.as_ref().map_or(0, |row| row.crash_count);
     let crashed = (crashes(after) > crashes(before)).then(|| after.clone());
-    after.name_definition(before, &wanted.definition_id, writer.now_ns());
+    after.name_definition(before, &current, writer.now_ns());
     Ok(crashed.filter(|crashed| crashes(crashed) != crashes(after)))
 }
 
@@ -85,11 +103,12 @@ pub(in crate::domain) async fn write(
     mut writer: Writer,
     before: Slot,
     mut after: Slot,
+    current: CurrentDefinition,
 ) -> Result<Option<ChangedSlot>, DomainError> {
     if before == after {
         return Ok(None);
     }
-    let between = name_definition(&mut writer, &before, &mut after).await?;
+    let between = name_definition(&mut writer, &before, &mut after, current).await?;
     writer.put_slot(&before, &after).await?;
     writer.commit().await?;
     Ok(Some(ChangedSlot {

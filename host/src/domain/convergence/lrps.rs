@@ -19,7 +19,9 @@ use futures_util::{StreamExt, stream};
 use super::cell_calls::{self, CellCalls, RetireCall, SilentComponents};
 use super::lrp_counter::LrpCounter;
 use crate::clients::auctioneer::LrpStart;
-use crate::domain::actual_lrps::{ChangedSlot, Retirement, announce, retire, write};
+use crate::domain::actual_lrps::{
+    ChangedSlot, CurrentDefinition, Retirement, announce, retire, write,
+};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, desired_lrps, domains, lrp_updates};
 use crate::metrics::LrpCounts;
@@ -367,7 +369,8 @@ async fn attempt(
         action.apply(&mut after, key, input.now_ns)?;
     }
     let slot = after.clone();
-    let changed = write(writer, before, after).await?;
+    let current = CurrentDefinition::Read(wanted.map(|wanted| wanted.definition_id));
+    let changed = write(writer, before, after, current).await?;
     Ok(CommittedActions {
         changed,
         slot,
