@@ -259,7 +259,7 @@ impl Writer {
     /// As of [`Writer`]; [`StoreError::NotJson`] if a route cannot be stored.
     pub async fn insert_desired_lrp(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
-        let mut values = self.definition_columns(TABLE, &lrp.definition())?;
+        let mut values = self.definition_columns(TABLE, lrp)?;
         values.extend([
             ("update_strategy", number(lrp.update_strategy)),
             self.plain(TABLE, "process_guid", &info.process_guid)?,
@@ -279,7 +279,8 @@ impl Writer {
     /// # Errors
     /// [`StoreError::TooLarge`], or the error of a text that its column cannot hold.
     pub fn check_new_definition(&self, definition: &Definition) -> Result<(), StoreError> {
-        check_size(TABLE, &self.definition_columns(TABLE, definition)?)
+        let lrp = DesiredLrp::default().with_definition(definition.clone());
+        check_size(TABLE, &self.definition_columns(TABLE, &lrp)?)
     }
 
     /// Writes the current definition of a desired LRP, the id of the previous one, and the
@@ -290,7 +291,7 @@ impl Writer {
     /// As of [`Writer`].
     pub async fn switch_definition(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
-        let mut values = self.definition_columns(TABLE, &lrp.definition())?;
+        let mut values = self.definition_columns(TABLE, lrp)?;
         values.extend([
             self.plain(
                 TABLE,

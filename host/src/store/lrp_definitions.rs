@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use bbs_model::desired_lrp::{ArchivedDefinition, Definition};
+use bbs_model::desired_lrp::{ArchivedDefinition, Definition, DesiredLrp};
 use bbs_model::lrp_update::UpdateRecord;
 use bbs_model::slot::DefinitionCount;
 use bbs_model::{Text, tags};
@@ -260,7 +260,8 @@ impl Writer {
     ) -> Result<(), StoreError> {
         self.access.require_definitions(DEFINITIONS)?;
         self.delete_definition(process_guid, &definition.id).await?;
-        let mut values = self.definition_columns(DEFINITIONS, definition)?;
+        let lrp = DesiredLrp::default().with_definition(definition.clone());
+        let mut values = self.definition_columns(DEFINITIONS, &lrp)?;
         values.extend([
             self.plain(DEFINITIONS, "process_guid", process_guid)?,
             ("created_at", number(definition.run_info.created_at)),
@@ -273,30 +274,32 @@ impl Writer {
             .await
     }
 
-    /// The columns of a definition in `table`, which has the current or the other ones.
+    /// The columns of the current definition of `lrp` in `table`, which has the current or the other
+    /// definitions. A [`Definition`] as parameter would be a copy of each new desired LRP.
     pub(super) fn definition_columns(
         &self,
         table: EntityTable,
-        definition: &Definition,
+        lrp: &DesiredLrp,
     ) -> Result<ColumnValues, StoreError> {
+        let info = &lrp.scheduling;
         let placement = VolumePlacement {
-            driver_names: definition.volume_drivers.clone(),
+            driver_names: info.volume_drivers.clone(),
         };
-        let placement_tags = tags::texts_to_json(&definition.placement_tags);
+        let placement_tags = tags::texts_to_json(&info.placement_tags);
         Ok(vec![
-            ("run_info", message(&definition.run_info)),
+            ("run_info", message(&lrp.run_info)),
             (
                 "metric_tags",
-                json(tags::metric_tags_to_json(&definition.metric_tags)),
+                json(tags::metric_tags_to_json(&lrp.metric_tags)),
             ),
-            self.plain(table, "log_guid", &definition.log_guid)?,
-            ("memory_mb", number(definition.memory_mb)),
-            ("disk_mb", number(definition.disk_mb)),
-            ("max_pids", number(definition.max_pids)),
-            self.plain(table, "rootfs", &definition.root_fs)?,
+            self.plain(table, "log_guid", &info.log_guid)?,
+            ("memory_mb", number(info.memory_mb)),
+            ("disk_mb", number(info.disk_mb)),
+            ("max_pids", number(info.max_pids)),
+            self.plain(table, "rootfs", &info.root_fs)?,
             ("volume_placement", message(&placement)),
             self.plain(table, "placement_tags", &placement_tags)?,
-            self.plain(table, "definition_id", &definition.id)?,
+            self.plain(table, "definition_id", &info.definition_id)?,
         ])
     }
 
