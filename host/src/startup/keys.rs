@@ -37,6 +37,16 @@ impl Prepared {
                 };
                 self.sealed_in(current, &layout).await
             }
+            // The import removes the rows of an earlier attempt unread. The record of an import that
+            // contradicts the database is refused by the examination, not here.
+            Found::Fresh | Found::Unversioned { .. }
+                if self.is_import_due().await.unwrap_or_default() =>
+            {
+                Ok(SealedScope {
+                    data_version: 0,
+                    tables: Vec::new(),
+                })
+            }
             Found::Fresh | Found::Unversioned { .. } => self.sealed_in(0, &Layout::default()).await,
         }
     }

@@ -8,9 +8,10 @@ use std::sync::Arc;
 use bbs::testing::migrate::fault::{
     AFTER_CLEAN_UP, AFTER_IMPORT_BATCH, AFTER_MARK, AFTER_MARK_RECORDED, BEFORE_MARK, IMPORT_POINTS,
 };
+use serde_json::json;
 
 use super::stores::{self, StoreLayout, encoded};
-use super::{MARK, NEWEST, importing, records};
+use super::{MARK, NEWEST, importing, records, served};
 use crate::crash::points;
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::etcd::Etcd;
@@ -124,6 +125,29 @@ async fn import_killed_at_every_point_in_turn_completes(kind: Kind) {
     run(&installation, None);
     assert!(rows(&installation).await == rows(&undisturbed).await);
     assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+}
+
+/// Method: the import is killed while the database has half of an LRP, sealed under the active key.
+#[tokio::test(flavor = "multi_thread")]
+async fn interrupted_import_begins_anew_after_the_passphrase_is_corrected() {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let alone = encoded(&stores::run_info("alone", StoreLayout::Milliseconds));
+    etcd.put("/v1/desired_lrp/run/alone", &alone, None).await;
+    let keys = |passphrase: &str| {
+        json!({
+            "key1": "correct horse battery staple",
+            "old-2015": "tr0ub4dor&3",
+            "new": passphrase,
+        })
+    };
+    let installation = importing(Kind::Sqlite, &etcd)
+        .set("on_unreadable", "quarantine")
+        .set("encryption_keys", keys("mistyped"))
+        .set("active_key_label", "new");
+    assert!(run(&installation, Some(AFTER_IMPORT_BATCH)));
+    let installation = installation.set("encryption_keys", keys("corrected"));
+    assert_eq!(served(&installation).await.desired.len(), 2);
 }
 
 on_each_database!(drain_during_the_import_has_nothing_to_take_back);
