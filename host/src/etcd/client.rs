@@ -6,6 +6,8 @@ mod answer;
 mod error;
 mod request;
 
+use std::time::Duration;
+
 use parking_lot::Mutex;
 use reqwest::{Method, StatusCode};
 use tokio::sync::mpsc;
@@ -20,6 +22,8 @@ use request::{MemberAnswer, Members};
 const WAITING_CHUNKS: usize = 4;
 /// Bytes of an answer that is not the store.
 const MOST_SMALL_BYTES: usize = 1 << 20;
+/// A member that reads or writes one leaf gives up after about 7 s without a majority.
+const LEAF_TIMEOUT: Duration = Duration::from_secs(10);
 /// Codes of etcd's error answers.
 const KEY_NOT_FOUND: u64 = 100;
 const COMPARE_FAILED: u64 = 101;
@@ -77,7 +81,9 @@ impl EtcdClient {
     /// the caller reads again.
     pub async fn read(&self, leaves: mpsc::Sender<Vec<Leaf>>) -> Result<View, EtcdError> {
         const WHOLE: &str = "v2/keys/?recursive=true&sorted=true&quorum=true";
-        let mut answer = self.members.send(Method::GET, WHOLE, None).await?;
+        // etcd builds the whole answer before it begins, so only the configuration bounds the wait.
+        let sent = self.members.send(Method::GET, WHOLE, None, Duration::MAX);
+        let mut answer = sent.await?;
         if answer.status() != StatusCode::OK {
             return match failed(&mut answer).await {
                 EtcdError::Answer {
@@ -114,10 +120,9 @@ impl EtcdClient {
     /// # Errors
     /// No member answers as etcd does, or one of another cluster answers.
     pub async fn get(&self, key: &str) -> Result<(Option<Leaf>, u64), EtcdError> {
-        let mut answer = self
-            .members
-            .send(Method::GET, &format!("v2/keys{key}?quorum=true"), None)
-            .await?;
+        let path = format!("v2/keys{key}?quorum=true");
+        let sent = self.members.send(Method::GET, &path, None, LEAF_TIMEOUT);
+        let mut answer = sent.await?;
         if answer.status() != StatusCode::OK {
             return match failed(&mut answer).await {
                 EtcdError::Answer {
@@ -152,10 +157,9 @@ impl EtcdClient {
             None => "prevExist=false".to_owned(),
         };
         let path = format!("v2/keys{key}?{condition}");
-        let mut answer = self
-            .members
-            .send(Method::PUT, &path, Some(("value", value)))
-            .await?;
+        let form = Some(("value", value));
+        let sent = self.members.send(Method::PUT, &path, form, LEAF_TIMEOUT);
+        let mut answer = sent.await?;
         if answer.status().is_success() {
             self.same_cluster(&answer)?;
             leaf(&mut answer).await?;

@@ -30,7 +30,8 @@ pub enum EtcdError {
         source: reqwest::Error,
     },
     #[error(
-        "etcd at {member} sent no answer within {limit:?}; check the member's log, and raise `etcd_answer_timeout` if it is slow"
+        "etcd at {member} sent no answer within {limit:?}; check the member's log, and raise `etcd_answer_timeout` if it reads \
+         the whole store more slowly"
     )]
     Silent { member: String, limit: Duration },
     #[error(

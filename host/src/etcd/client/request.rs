@@ -1,6 +1,8 @@
-//! Requests to the members of a cluster: one after the other until one answers. Owns how long a
-//! member is waited for; the time in which its answer is not read does not count.
+//! Requests to the members of a cluster: one after the other until one answers, beginning with the
+//! one that answered last. Owns how long a member is waited for; the time in which its answer is not
+//! read does not count.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use reqwest::redirect::Policy;
@@ -20,6 +22,9 @@ const ELECTION_PAUSE: Duration = Duration::from_millis(200);
 pub(super) struct Members {
     client: Client,
     urls: Vec<String>,
+    /// The member that the next request begins with, so that one which never answers is waited for
+    /// once and not with each request.
+    first: AtomicUsize,
     answer_timeout: Duration,
 }
 
@@ -44,20 +49,27 @@ impl Members {
         Ok(Self {
             client,
             urls: config.urls.clone(),
+            first: AtomicUsize::new(0),
             answer_timeout: config.answer_timeout,
         })
     }
 
     /// Sends a request to each member in turn until one answers and has a majority. Any other
-    /// answer is returned.
+    /// answer is returned. Waits for a member no longer than `longest_wait`, and no longer than the
+    /// configuration permits.
     pub(super) async fn send(
         &self,
         method: Method,
         path: &str,
         form: Option<(&str, &str)>,
+        longest_wait: Duration,
     ) -> Result<MemberAnswer, EtcdError> {
+        let limit = self.answer_timeout.min(longest_wait);
+        let first = self.first.load(Ordering::Relaxed);
         let mut last = None;
-        for base in self.urls.iter().cycle().take(ROUNDS * self.urls.len()) {
+        for number in first..first + ROUNDS * self.urls.len() {
+            let member = number % self.urls.len();
+            let base = &self.urls[member];
             let url = format!("{}/{path}", base.trim_end_matches('/'));
             let request = self.client.request(method.clone(), url);
             let request = match form {
@@ -72,10 +84,10 @@ impl Members {
                 }
                 None => request,
             };
-            let Ok(sent) = timeout(self.answer_timeout, request.send()).await else {
+            let Ok(sent) = timeout(limit, request.send()).await else {
                 last = Some(EtcdError::Silent {
                     member: base.clone(),
-                    limit: self.answer_timeout,
+                    limit,
                 });
                 continue;
             };
@@ -83,9 +95,10 @@ impl Members {
                 Ok(response) => {
                     let mut answer = MemberAnswer {
                         response,
-                        longest_pause: self.answer_timeout,
+                        longest_pause: limit,
                     };
                     if answer.status() != StatusCode::INTERNAL_SERVER_ERROR {
+                        self.first.store(member, Ordering::Relaxed);
                         return Ok(answer);
                     }
                     last = Some(super::failed(&mut answer).await);
@@ -155,4 +168,48 @@ fn url_encoded(name: &str, value: &str) -> String {
     let mut url = Url::parse("http://form").expect("a URL");
     url.query_pairs_mut().append_pair(name, value);
     url.query().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+
+    fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        (listener, url)
+    }
+
+    #[tokio::test]
+    async fn member_that_never_answers_is_waited_for_once() {
+        let (silent, first) = listener();
+        let (answering, second) = listener();
+        std::thread::spawn(move || {
+            for mut stream in answering.incoming().map_while(Result::ok) {
+                // A request without a body arrives in one piece.
+                assert!(stream.read(&mut [0; 4096]).is_ok_and(|read| read > 0));
+                stream.write_all(ANSWER).unwrap();
+            }
+        });
+        let members = Members::new(&EtcdConfig {
+            urls: vec![first, second.clone()],
+            tls: None,
+            connect_timeout: Duration::from_secs(10),
+            answer_timeout: Duration::from_secs(300),
+            most_bytes: 1,
+        })
+        .unwrap();
+        for _ in 0..3 {
+            let sent = members.send(Method::GET, "", None, Duration::from_secs(1));
+            assert_eq!(sent.await.unwrap().member(), second);
+        }
+        silent.set_nonblocking(true).unwrap();
+        let connections = silent.incoming().map_while(Result::ok).count();
+        assert_eq!(connections, 1);
+    }
 }
