@@ -20,7 +20,7 @@ use crate::harness::host::{Host, Installation};
 use crate::harness::modules;
 
 const NEWEST: u64 = 1_795_000_010;
-/// The version that the host sets for an imported store.
+/// The version that an earlier release has set for an imported store.
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 
 /// An installation on an empty database. Its file is there, as `--check` requires it.
@@ -72,6 +72,14 @@ async fn records(etcd: &Etcd) -> Vec<(String, String, u64)> {
         .into_iter()
         .filter(|(key, ..)| key != "/version")
         .collect()
+}
+
+/// Whether the store has the mark of an import by this host.
+async fn is_marked(etcd: &Etcd) -> bool {
+    const BEGIN: &str =
+        r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807,"ImportId":""#;
+    let version = etcd.get("/version").await;
+    version.is_some_and(|version| version.starts_with(BEGIN))
 }
 
 /// The lists of the API, sorted, without values that each database draws for itself.

@@ -17,6 +17,7 @@ use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use futures_util::{StreamExt, pin_mut};
 use sea_query::{Alias, Expr, ExprTrait, Order, Query};
+use uuid::Uuid;
 
 use super::classify::{Class, Classified, Classifier};
 use super::error::RefusedRow;
@@ -82,7 +83,10 @@ pub async fn copy(
         fence,
         survey,
         classifier,
-        report: survey.report.without_counts(),
+        report: ImportReport {
+            import_id: Some(Uuid::new_v4().to_string()),
+            ..survey.report.without_counts()
+        },
         rows: BTreeMap::new(),
         refused_rows: BTreeMap::new(),
     };

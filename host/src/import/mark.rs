@@ -12,8 +12,17 @@ use crate::migrate::fault;
 
 /// Above every version of every BBS: the largest number of Go's `int64`.
 pub(super) const MARKED_VERSION: i64 = i64::MAX;
-/// The version node with it.
-const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
+/// The value of the version node with it and the id of the import, so that the mark of another
+/// database is not taken for the mark of this one. Diego ignores members that it does not know.
+/// Imports of earlier releases have no id.
+fn mark_of(imported: &ImportState) -> String {
+    let id = imported.report.import_id.as_ref();
+    let id = id.map(|id| format!(r#","ImportId":"{id}""#));
+    format!(
+        r#"{{"CurrentVersion":{MARKED_VERSION},"TargetVersion":{MARKED_VERSION}{}}}"#,
+        id.unwrap_or_default()
+    )
+}
 
 /// Marks the store. Unless clients have been served from the database since the import, checks
 /// first that the store is still what was imported. Returns whether the mark was there already, by
@@ -21,17 +30,18 @@ const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223
 ///
 /// # Errors
 /// etcd cannot be reached or is another cluster, the store has changed, or its version was written
-/// by another client.
+/// by another client or is the mark of another import.
 pub async fn mark(
     etcd: &Arc<EtcdClient>,
     imported: &ImportState,
     served: bool,
 ) -> Result<bool, ImportError> {
     let fingerprint = &imported.fingerprint;
+    let mark = mark_of(imported);
     // The indexes of two clusters may be equal.
     etcd.expect_cluster(&fingerprint.cluster_id);
     let (version, index) = etcd.get(VERSION_KEY).await?;
-    if version.as_ref().is_some_and(|leaf| leaf.value == MARK) {
+    if version.as_ref().is_some_and(|leaf| leaf.value == mark) {
         return Ok(true);
     }
     let lost = || {
@@ -49,7 +59,7 @@ pub async fn mark(
     }
     fault::point(fault::BEFORE_MARK);
     match etcd
-        .swap(VERSION_KEY, fingerprint.version_index, MARK)
+        .swap(VERSION_KEY, fingerprint.version_index, &mark)
         .await
     {
         Ok(()) => {}

@@ -47,6 +47,10 @@ pub struct LeftOut {
 pub struct ImportReport {
     /// `/version` of the store; absent if it had none.
     pub version: Option<i64>,
+    /// Drawn for each import that fills tables; absent from a check, and from the report of an
+    /// earlier release.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub import_id: Option<String>,
     /// The store's index.
     pub index: u64,
     /// Bytes of the answer.

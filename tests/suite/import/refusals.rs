@@ -7,7 +7,7 @@ use bbs_encryption::Keyring;
 use serde_json::Value;
 
 use super::stores::{self, StoreLayout, encoded, sealed, version};
-use super::{MARK, NEWEST, import, importing, report, served, tables};
+use super::{MARK, NEWEST, import, importing, is_marked, report, served, tables};
 use crate::faults::{signal, stops};
 use crate::harness::database::{Kind, execute, on_each_database};
 use crate::harness::etcd::Etcd;
@@ -509,7 +509,7 @@ async fn store_that_changes_ends_the_import(kind: Kind) {
 
     let again = importing(kind, &etcd);
     import(&again);
-    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+    assert!(is_marked(&etcd).await);
     assert_eq!(served(&again).await.tasks.len(), 2);
 }
 
@@ -528,7 +528,7 @@ async fn domains_that_expire_meanwhile_are_no_change(kind: Kind) {
         "{}",
         String::from_utf8_lossy(&output.stderr)
     );
-    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+    assert!(is_marked(&etcd).await);
     assert_eq!(installation.data_version(), NEWEST);
 }
 
@@ -545,7 +545,7 @@ async fn keys_of_other_programs_may_change_meanwhile(kind: Kind) {
     let output = child.wait_with_output().expect("it ends");
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{text}");
-    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+    assert!(is_marked(&etcd).await);
 }
 
 on_each_database!(version_written_by_another_client_is_not_overwritten);
@@ -564,6 +564,25 @@ async fn version_written_by_another_client_is_not_overwritten(kind: Kind) {
     assert_eq!(etcd.get("/version").await, Some(other));
     let text = installation.fail(&["serve"]);
     assert!(text.contains(expected), "{text}");
+}
+
+/// Goal: of two databases that import the same store, only the one that marks it is served.
+#[tokio::test(flavor = "multi_thread")]
+async fn mark_of_another_import_ends_the_start_of_an_unmarked_one() {
+    let etcd = Etcd::start().await;
+    stores::write(&etcd, StoreLayout::Milliseconds).await;
+    let unmarked = importing(Kind::Sqlite, &etcd);
+    kill(stopped(&unmarked, "after-import"));
+    import(&importing(Kind::Sqlite, &etcd));
+    let before = etcd.everything().await;
+    for arguments in [&["serve"][..], &["import", "etcd"]] {
+        let text = unmarked.fail(arguments);
+        assert!(
+            text.contains("drop the tables of this database"),
+            "{arguments:?}: {text}"
+        );
+    }
+    assert_eq!(etcd.everything().await, before);
 }
 
 #[test]

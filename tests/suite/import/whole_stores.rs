@@ -5,7 +5,7 @@ use bbs_proto::models as proto;
 use serde_json::Value;
 
 use super::stores::{self, StoreLayout};
-use super::{Listed, MARK, NEWEST, import, importing, listed, records, served};
+use super::{Listed, NEWEST, import, importing, is_marked, listed, records, served};
 use crate::harness::database::{Kind, on_each_database, texts};
 use crate::harness::etcd::Etcd;
 use crate::harness::host::Host;
@@ -93,7 +93,7 @@ async fn store_of_each_layout_is_imported_whole(kind: Kind) {
         );
         assert_eq!(installation.data_version(), NEWEST, "{case}");
         assert_eq!(records(&etcd).await, before, "{case}: the store is changed");
-        assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK), "{case}");
+        assert!(is_marked(&etcd).await, "{case}");
 
         let database = installation.database.open().await;
         let rows = async |query: &str| {
@@ -167,7 +167,7 @@ async fn host_imports_at_its_start_and_answers_503_meanwhile(kind: Kind) {
     host.wait_for_line(|line| line.contains("is marked as imported"));
     host.wait_for_line(|line| line.contains("serving"));
     assert_eq!(listed(&host).await, expected());
-    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+    assert!(is_marked(&etcd).await);
 
     // The next start neither reads etcd nor needs it.
     drop((host, etcd));
@@ -180,6 +180,6 @@ async fn store_without_records_gives_an_empty_database(kind: Kind) {
     let installation = importing(kind, &etcd);
     let report = import(&installation);
     assert_eq!(report["kinds"], serde_json::json!({}));
-    assert_eq!(etcd.get("/version").await.as_deref(), Some(MARK));
+    assert!(is_marked(&etcd).await);
     assert_eq!(served(&installation).await, Listed::default());
 }
