@@ -169,6 +169,11 @@ pub enum ImportError {
          etcd; what they wrote since is not in this database"
     )]
     MarkLost,
+    #[error(
+        "etcd has the mark of another import: another database was filled from this store, and may be served; nothing was changed. \
+         No client was served from this database: configure the other one, and drop the tables of this one"
+    )]
+    MarkedByOther,
     #[error("the work was interrupted; start again")]
     Interrupted,
     #[error(

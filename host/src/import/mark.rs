@@ -12,9 +12,10 @@ use crate::migrate::fault;
 
 /// Above every version of every BBS: the largest number of Go's `int64`.
 pub(super) const MARKED_VERSION: i64 = i64::MAX;
-/// The value of the version node with it and the id of the import, so that the mark of another
-/// database is not taken for the mark of this one. Diego ignores members that it does not know.
-/// Imports of earlier releases have no id.
+
+/// The value of `/version` that marks a store: [`MARKED_VERSION`] and the id of the import, which
+/// distinguishes it from the mark of another database. Diego ignores unknown members. Imports of
+/// earlier releases have no id.
 fn mark_of(imported: &ImportState) -> String {
     let id = imported.report.import_id.as_ref();
     let id = id.map(|id| format!(r#","ImportId":"{id}""#));
@@ -24,9 +25,14 @@ fn mark_of(imported: &ImportState) -> String {
     )
 }
 
+/// Whether a value of `/version` is the mark of any import.
+fn is_mark(value: &str) -> bool {
+    value.starts_with(&format!(r#"{{"CurrentVersion":{MARKED_VERSION},"#))
+}
+
 /// Marks the store. Unless clients have been served from the database since the import, checks
-/// first that the store is still what was imported. Returns whether the mark was there already, by
-/// an earlier attempt, whose success was not recorded.
+/// first that the store is still what was imported. Returns whether a mark was there already, of an
+/// earlier attempt, whose success was not recorded, or of another import.
 ///
 /// # Errors
 /// etcd cannot be reached or is another cluster, the store has changed, or its version was written
@@ -44,15 +50,16 @@ pub async fn mark(
     if version.as_ref().is_some_and(|leaf| leaf.value == mark) {
         return Ok(true);
     }
-    let lost = || {
-        if served {
-            ImportError::MarkLost
-        } else {
-            ImportError::ChangedSince
-        }
+    let lost = |is_marked| match (is_marked, served) {
+        // The mark of another import keeps an older BBS out as well.
+        (true, true) => Ok(true),
+        (true, false) => Err(ImportError::MarkedByOther),
+        (false, true) => Err(ImportError::MarkLost),
+        (false, false) => Err(ImportError::ChangedSince),
     };
+    let is_marked = version.as_ref().is_some_and(|leaf| is_mark(&leaf.value));
     if version.map(|leaf| leaf.modified_index) != fingerprint.version_index {
-        return Err(lost());
+        return lost(is_marked);
     }
     if !served && index != fingerprint.index && !is_unchanged(etcd, imported).await? {
         return Err(ImportError::ChangedSince);
@@ -63,7 +70,10 @@ pub async fn mark(
         .await
     {
         Ok(()) => {}
-        Err(EtcdError::Compare { .. }) => return Err(lost()),
+        Err(EtcdError::Compare { .. }) => {
+            let (version, _) = etcd.get(VERSION_KEY).await?;
+            return lost(version.is_some_and(|leaf| is_mark(&leaf.value)));
+        }
         Err(fault) => return Err(fault.into()),
     }
     fault::point(fault::AFTER_MARK);

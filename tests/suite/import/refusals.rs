@@ -578,7 +578,7 @@ async fn mark_of_another_import_ends_the_start_of_an_unmarked_one() {
     for arguments in [&["serve"][..], &["import", "etcd"]] {
         let text = unmarked.fail(arguments);
         assert!(
-            text.contains("drop the tables of this database"),
+            text.contains("etcd has the mark of another import"),
             "{arguments:?}: {text}"
         );
     }
