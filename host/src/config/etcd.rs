@@ -40,7 +40,8 @@ pub struct EtcdConfig {
     pub tls: Option<CertificateFiles>,
     /// The time that a connection may take.
     pub connect_timeout: Duration,
-    /// The time that an answer may take to begin, and that it may pause.
+    /// Longest time until an answer begins, and longest pause within it. A request for one leaf waits
+    /// no longer than 30 s for each member.
     pub answer_timeout: Duration,
     /// The most bytes of one answer.
     pub most_bytes: u64,

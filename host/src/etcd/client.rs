@@ -22,8 +22,9 @@ use request::{MemberAnswer, Members};
 const WAITING_CHUNKS: usize = 4;
 /// Bytes of an answer that is not the store.
 const MOST_SMALL_BYTES: usize = 1 << 20;
-/// A member that reads or writes one leaf gives up after about 7 s without a majority.
-const LEAF_TIMEOUT: Duration = Duration::from_secs(10);
+/// A member without a majority gives up reading or writing one leaf after 5 s and two elections, 7 s
+/// by default.
+const LEAF_TIMEOUT: Duration = Duration::from_secs(30);
 /// Codes of etcd's error answers.
 const KEY_NOT_FOUND: u64 = 100;
 const COMPARE_FAILED: u64 = 101;

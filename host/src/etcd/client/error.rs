@@ -30,8 +30,8 @@ pub enum EtcdError {
         source: reqwest::Error,
     },
     #[error(
-        "etcd at {member} sent no answer within {limit:?}; check the member's log, and raise `etcd_answer_timeout` if it reads \
-         the whole store more slowly"
+        "etcd at {member} sent no answer within {limit:?}; check the member's log; a read of the whole store may take up to \
+         `etcd_answer_timeout`"
     )]
     Silent { member: String, limit: Duration },
     #[error(

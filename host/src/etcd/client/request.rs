@@ -98,7 +98,10 @@ impl Members {
                         longest_pause: limit,
                     };
                     if answer.status() != StatusCode::INTERNAL_SERVER_ERROR {
-                        self.first.store(member, Ordering::Relaxed);
+                        // An answer such as a proxy's 503 must not make it the first for later requests.
+                        if answer.status().is_success() {
+                            self.first.store(member, Ordering::Relaxed);
+                        }
                         return Ok(answer);
                     }
                     last = Some(super::failed(&mut answer).await);
