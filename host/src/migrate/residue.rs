@@ -63,6 +63,9 @@ pub(super) async fn count_units(
     tx: &mut Transaction,
     restored: &[LeftTable],
 ) -> Result<u64, MigrateError> {
+    if restored.is_empty() {
+        return Ok(0);
+    }
     let mut query = Query::select();
     query
         .expr(Expr::cust("COUNT(DISTINCT unit_digest)"))

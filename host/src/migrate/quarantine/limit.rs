@@ -16,9 +16,11 @@ pub(super) async fn refuse_too_many(
     group: usize,
     last: QuarantineEntry,
 ) -> Result<(), MigrateError> {
-    let of_group = &work.lens.groups[group];
-    let restored = of_group.restored.iter().map(|left| &left.table);
-    let tables = of_group.sources.iter().chain(restored).map(String::as_str);
+    let table_group = &work.lens.groups[group];
+    // Entries of a group without sources have the name of its first restored table.
+    let restored = table_group.restored.iter().map(|left| &left.table);
+    let first = restored.take(usize::from(table_group.sources.is_empty()));
+    let tables = table_group.sources.iter().chain(first).map(String::as_str);
     let mut query = Query::select();
     query
         .expr(Expr::cust("COUNT(*)"))
@@ -30,11 +32,11 @@ pub(super) async fn refuse_too_many(
     let refused = refused.unsigned_abs();
     let all = *work.unit_counts[group]
         .get_or_try_init(|| async {
-            if of_group.sources.is_empty() {
-                residue::count_units(tx, &of_group.restored).await
-            } else {
-                unit_counts::units(tx, work, group, None).await
-            }
+            let stored = unit_counts::units(tx, work, group, None).await?;
+            // A unit may have rows and residue, so their sum could count it twice. The larger one is
+            // a lower bound: the limit is reached no later than with the exact number.
+            let restored = residue::count_units(tx, &table_group.restored).await?;
+            Ok::<_, MigrateError>(Ord::max(stored, restored))
         })
         .await?;
     let limit = work.tuning.quarantine_limit;

@@ -237,8 +237,12 @@ async fn try_put_back(
     if let Some(table) = occupied {
         return Ok(Fate::InTheWay { table });
     }
-    let returned = residue::left_by(&work.lens.returning);
-    residue::remove(tx, &names, returned).await?;
+    // Groups that no migration visits have none, and other groups may have a unit of that name.
+    let mut groups = groups.iter().map(|group| &work.lens.groups[*group]);
+    if groups.any(|group| group.visits_units) {
+        let returned = residue::left_by(&work.lens.returning);
+        residue::remove(tx, &names, returned).await?;
+    }
     let residue = residue::seal(&context.keyring, transformed.residue, &names);
     residue::store(tx, &residue).await?;
     remove(tx, entry).await?;
@@ -267,13 +271,13 @@ fn part_of_a_unit(work: &Work, groups: &[usize]) -> Option<String> {
         let sources = work.sources(*group);
         matches!(&*sources, [table] if bbs_units::key_columns(table) == table.primary_key)
     };
-    let returns = groups
+    let may_return = groups
         .iter()
         .all(|group| !work.lens.groups[*group].visits_units || has_single_rows(group));
-    (!returns).then(|| {
+    (!may_return).then(|| {
         let from = work.from;
         format!(
-            "it is a part of a unit of version {from}, which a migration since then reads, and only whole units are migrated; \
+            "it is one part of a unit at version {from}, and a later migration reads that unit as a whole; \
              take the database back to {from} with the migrations that had run then, and retry"
         )
     })

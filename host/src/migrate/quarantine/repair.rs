@@ -3,7 +3,7 @@
 
 use bbs_database::Transaction;
 use bbs_encryption::Keyring;
-use bbs_lens::layout::schema::{Layout, Sealing, Table};
+use bbs_lens::layout::schema::{Layout, Sealing};
 use bbs_units::{RowLock, TableRows, UnitBatch, UnitKey, residue};
 use sea_query::{Cond, Expr, ExprTrait};
 
@@ -217,17 +217,24 @@ pub async fn delete(
     Ok(removed)
 }
 
-/// Whether a table whose units have such keys has rows of this unit.
+/// Whether a table has rows of this unit, or of one of its name: residue is of a name, which a text
+/// and a number may share.
 async fn is_in_a_table(
     tx: &mut Transaction,
     layout: &Layout,
     key: &UnitKey,
 ) -> Result<bool, MigrateError> {
-    let has_such_keys = |table: &&Table| key.fits(&bbs_units::unit_key(table));
-    for table in layout.tables.values().filter(has_such_keys) {
-        if !bbs_units::units_among(tx, table, &table.name, std::slice::from_ref(key))
-            .await?
-            .is_empty()
+    for table in layout.tables.values() {
+        let columns = bbs_units::unit_key(table);
+        let key = if key.fits(&columns) {
+            key.clone()
+        } else {
+            UnitKey::from_name(key.name(), &columns)
+        };
+        if key.fits(&columns)
+            && !bbs_units::units_among(tx, table, &table.name, &[key])
+                .await?
+                .is_empty()
         {
             return Ok(true);
         }
