@@ -98,11 +98,18 @@ pub(super) async fn plain_slots(
 pub(super) fn spawn(service: Service, process_guid: Text) {
     tokio::spawn(async move {
         let step = |process_guid| step(service.clone(), process_guid);
-        while service
-            .update_hints()
-            .continues(&process_guid, run_step(&process_guid, &step).await)
-        {}
-        service.update_hints().give_places(&service);
+        let hints = service.update_hints();
+        loop {
+            let end = run_step(&process_guid, &step).await;
+            let continues = hints.continues(&process_guid, end);
+            // Those behind a failed step must not wait for the next ones.
+            if !continues || end == StepEnd::Failed {
+                hints.give_places(&service);
+            }
+            if !continues {
+                break;
+            }
+        }
     });
 }
 

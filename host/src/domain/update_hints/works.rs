@@ -136,27 +136,27 @@ impl UpdateWorks {
         let Some(work) = self.by_guid.get_mut(process_guid) else {
             return false;
         };
+        let is_stale = work.state == WorkState::Stale;
+        work.state = if is_stale {
+            WorkState::Running
+        } else {
+            WorkState::Idle
+        };
         if end == StepEnd::Failed {
             work.failures = work.failures.saturating_add(1);
             if work.failures >= RELEASED_AFTER_FAILURES {
                 self.uncounted -= usize::from(std::mem::take(&mut work.is_uncounted));
                 self.places -= std::mem::take(&mut work.places);
             }
+            // Those behind it must not wait for its next step.
+            self.leave_queue(process_guid);
         } else {
             work.failures = 0;
+            if end == StepEnd::Done && !is_stale {
+                self.remove(process_guid);
+            }
         }
-        if work.state == WorkState::Stale {
-            work.state = WorkState::Running;
-            return true;
-        }
-        work.state = WorkState::Idle;
-        match end {
-            StepEnd::Done => self.remove(process_guid),
-            StepEnd::Waits => {}
-            // Those behind it must not wait for its next step.
-            StepEnd::Failed => self.leave_queue(process_guid),
-        }
-        false
+        is_stale
     }
 
     fn remove(&mut self, process_guid: &[u8]) {
@@ -406,6 +406,19 @@ mod tests {
         }
         assert_eq!(take(&mut works, b"new", 0, 1), 1);
         assert_eq!(take(&mut works, b"damaged", 5, 1), 0, "it goes on");
+    }
+
+    #[test]
+    fn failed_step_leaves_the_queue_while_instances_change() {
+        let mut works = begun(&[b"other", b"new", b"damaged"]);
+        assert_eq!(take(&mut works, b"other", 0, 5), 5);
+        assert_eq!(take(&mut works, b"damaged", 0, 1), 0, "it waits");
+        assert!(!works.wake(b"damaged"), "its step runs");
+        assert!(works.end_step(b"damaged", StepEnd::Failed));
+        assert_eq!(take(&mut works, b"new", 0, 1), 0, "it waits");
+        take(&mut works, b"other", 4, 0);
+        assert_eq!(works.call_waiting(MOST), [b"new"]);
+        assert_eq!(take(&mut works, b"new", 0, 1), 1);
     }
 
     #[test]
