@@ -144,9 +144,10 @@ impl ServerTls {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
+        let began_s = self.sessions.now_s();
         let stream = acceptor.accept(stream).await?;
         let chain = stream.get_ref().1.peer_certificates();
-        self.sessions.end_with(chain.unwrap_or_default());
+        self.sessions.end_with(chain.unwrap_or_default(), began_s);
         Ok(stream)
     }
 }

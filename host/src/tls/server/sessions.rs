@@ -47,24 +47,34 @@ impl ResumableSessions {
         }
     }
 
-    /// Ends the sessions when the certificate of this client expires, the first of its chain: a
-    /// client may send others that its chain does not need. To be called after each handshake, also
-    /// of a client that has resumed a session: it gets further ones.
-    pub(super) fn end_with(&self, chain: &[CertificateDer<'_>]) {
-        let Some(certificate) = chain.first() else {
+    /// The time, in seconds since 1970.
+    pub(super) fn now_s(&self) -> i64 {
+        self.clock.now_ns() / NS_PER_S
+    }
+
+    /// Ends the sessions when a certificate of this chain expires. To be called after each
+    /// handshake, also of a client that has resumed a session: it gets further ones. `began_s` is
+    /// the time at which the handshake began.
+    pub(super) fn end_with(&self, chain: &[CertificateDer<'_>], began_s: i64) {
+        let expiry_s = |certificate: &CertificateDer<'_>| {
+            X509Certificate::from_der(certificate).map_or(i64::MIN, |(_, parsed)| {
+                parsed.validity().not_after.timestamp()
+            })
+        };
+        let Some((own, others)) = chain.split_first() else {
             return;
         };
-        let expiry_s = X509Certificate::from_der(certificate).map_or(i64::MIN, |(_, parsed)| {
-            parsed.validity().not_after.timestamp()
-        });
+        // One of the others that had expired before the handshake was not needed.
+        let others = others.iter().map(expiry_s).filter(|at_s| *at_s >= began_s);
+        let first_s = others.fold(expiry_s(own), i64::min);
         let mut valid = self.valid.lock();
-        valid.until_s = valid.until_s.min(expiry_s);
+        valid.until_s = valid.until_s.min(first_s);
     }
 
     /// The cache. Empty once a certificate has expired, since the client of a session in it is not
     /// known; the other clients make one full handshake.
     fn cache(&self) -> Arc<ServerSessionMemoryCache> {
-        let now_s = self.clock.now_ns() / NS_PER_S;
+        let now_s = self.now_s();
         let mut valid = self.valid.lock();
         if now_s > valid.until_s {
             *valid = ValidSessions::none();
