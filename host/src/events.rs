@@ -16,6 +16,7 @@ pub use derive::Event;
 
 use bbs_model::Text;
 use bbs_model::change::RecordChange;
+use bbs_model::task::Task;
 use queue::Queue;
 
 /// Changes that wait for a subscriber, per kind of record of its topic, before the subscriber is
@@ -162,16 +163,6 @@ impl PublishedChange {
 }
 
 impl Events {
-    /// Whether a topic has subscribers. Without them, a caller need not copy records to publish a
-    /// change.
-    pub fn has_subscribers(&self, topic: Topic) -> bool {
-        self.0
-            .lock()
-            .subscribers
-            .iter()
-            .any(|subscriber| subscriber.topic == topic)
-    }
-
     /// Publishes a committed change. The caller holds the key lock, so that events keep commit
     /// order. Never blocks, and returns at once without subscribers.
     pub fn publish(&self, change: RecordChange) {
@@ -186,6 +177,25 @@ impl Events {
             self.push(change, continues);
             continues = true;
         }
+    }
+
+    /// As [`Self::publish`], of a task, which is copied for subscribers alone.
+    pub fn publish_task(&self, before: Option<&Task>, after: Option<&Task>) {
+        if self.has_subscribers(Topic::Tasks) {
+            let copied = |task: &Task| Box::new(task.clone());
+            self.publish(RecordChange::Task {
+                before: before.map(copied),
+                after: after.map(copied),
+            });
+        }
+    }
+
+    fn has_subscribers(&self, topic: Topic) -> bool {
+        self.0
+            .lock()
+            .subscribers
+            .iter()
+            .any(|subscriber| subscriber.topic == topic)
     }
 
     fn push(&self, change: RecordChange, continues: bool) {

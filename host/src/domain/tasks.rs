@@ -15,7 +15,6 @@ use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::clients::ClientError;
 use crate::clients::auctioneer::TaskStart;
-use crate::events::Topic;
 use crate::metrics::CellTaskEvent;
 use crate::store::Reader;
 
@@ -57,12 +56,7 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
             Ok(writer.commit().await?)
         })
         .await?;
-        if service.events().has_subscribers(Topic::Tasks) {
-            service.events().publish(RecordChange::Task {
-                before: None,
-                after: Some(Box::new(task.clone())),
-            });
-        }
+        service.events().publish_task(None, Some(&task));
     }
     let starts = [TaskStart::of(&task)];
     if let Err(fault) = service.clients().auctioneer.request_tasks(&starts).await {
@@ -250,15 +244,9 @@ pub(super) async fn change_task(
         Ok(ChangedTask { before, after })
     })
     .await?;
-    if let Some(after) = &changed.after
-        && service.events().has_subscribers(Topic::Tasks)
-    {
-        let before = Box::new(changed.before.clone());
-        let after = Box::new(after.clone());
-        service.events().publish(RecordChange::Task {
-            before: Some(before),
-            after: Some(after),
-        });
+    if let Some(after) = &changed.after {
+        let events = service.events();
+        events.publish_task(Some(&changed.before), Some(after));
     }
     Ok(changed)
 }
