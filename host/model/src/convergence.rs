@@ -35,7 +35,7 @@ pub struct ConvergenceInput<'a> {
     /// Fresh domains: what they desire is complete.
     pub fresh: &'a BTreeSet<Text>,
     /// Domains that were upserted and are not deleted yet, fresh or not; also in other
-    /// spellings, found in orphaned instances, that the database's collation takes as equal.
+    /// spellings, found in orphaned instances, that the database's collation compares as equal.
     pub known: &'a BTreeSet<Text>,
 }
 

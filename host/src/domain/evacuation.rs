@@ -151,7 +151,7 @@ async fn desired(
     })
 }
 
-/// Requests that the cell of a replaced container stops it, after the successor has taken its row.
+/// Requests that the cell of a replaced container stop it, after the successor has taken its row.
 /// The caller holds the key lock: from here on, reports of the container are refused. The next one
 /// would make it the instance that waits, and the cell of its successor would destroy that one.
 fn stop_replaced(service: &Service, replaced: ActualLrp) {
@@ -167,7 +167,7 @@ fn stop_replaced(service: &Service, replaced: ActualLrp) {
                 let cell_id = String::from_utf8_lossy(&replaced.cell_id);
                 tracing::warn!(
                     name: "lrp-update.not-stopped", %process_guid, replaced.index, %cell_id, reason = %with_causes(&fault),
-                    "a cell did not stop a replaced container; it does once its next report is refused"
+                    "a cell did not stop a replaced container; it will once the container's next report is refused"
                 );
             }
         }

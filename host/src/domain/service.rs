@@ -229,7 +229,7 @@ impl Service {
         let error = given_up
             .wait_for(Option::is_some)
             .await
-            .expect("the sender is ours")
+            .expect("the service owns the sender")
             .clone();
         error.unwrap_or_default()
     }

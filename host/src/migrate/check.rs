@@ -352,8 +352,8 @@ struct Walk {
     arguments: Arc<Arguments>,
     unreadable: Troubles,
     units: u64,
-    /// Whether migrations are taken down and up again for others below them. Each gets on its way
-    /// up what it saved on its way down, which no round trip of a single one shows.
+    /// Whether migrations are taken down and up again for others below them. Each restores on its way
+    /// up the residue of its way down; the round trip of a single migration does not show that.
     is_insertion: bool,
     /// The names of the units of a batch that a migration by itself cannot transform.
     refused: BTreeSet<String>,

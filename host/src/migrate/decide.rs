@@ -214,7 +214,7 @@ fn decide_down(
         (Less, _) => Decision::ShutDown(Reason::NothingBelow { current, to }),
         (Equal | Greater, Less) => Decision::ShutDown(Reason::Botched { current, target }),
         (Equal, Equal | Greater) => Decision::Serve,
-        // An unfinished `up` has changed nothing of what is served now; what it has added is undone.
+        // An unfinished `up` has not changed the served tables; the way down undoes its additions.
         (Greater, Equal | Greater) => Decision::Begin { from: current, to },
     }
 }

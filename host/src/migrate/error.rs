@@ -127,8 +127,8 @@ pub enum MigrateError {
         usual: &'static str,
     },
     #[error(
-        "migration {version}-{name} is not reversible, so the database cannot go below {version}; go to {version} at the lowest, or \
-         restore a backup from before that migration"
+        "migration {version}-{name} is not reversible, so the database cannot go below {version}; migrate down to {version} at the \
+         lowest, or restore a backup from before that migration"
     )]
     NotReversible { version: DataVersion, name: String },
     #[error(

@@ -83,8 +83,8 @@ async fn reasons_between(
     examine::examine(tx, &histories, &work).await
 }
 
-/// The layouts that an unfinished migration from the same version passes. If this one takes another
-/// way, its beginning undoes what was changed ahead.
+/// The layouts that an unfinished migration from the same version passes. A migration on another way
+/// undoes the changes made ahead when it begins.
 async fn passed_unfinished(
     tx: &mut Transaction,
     histories: &HistoryPair,

@@ -17,7 +17,7 @@ pub(super) enum Pass {
     ResidueOnly,
 }
 
-/// Some units, at least one.
+/// Units without rows in the tables of their group; at least one.
 #[derive(Debug)]
 pub(super) struct UnitsWithoutRows {
     pub units: Vec<UnitKey>,

@@ -86,7 +86,7 @@ impl Phase {
         }
     }
 
-    /// Whether the migration is complete but for the removal of what it replaced.
+    /// Whether the migration is complete, except that replaced tables are not removed yet.
     pub fn is_clean_up(self) -> bool {
         self == Self::CleaningUp
     }

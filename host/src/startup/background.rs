@@ -68,7 +68,7 @@ impl Prepared {
     /// it has it. The result is for the client that requested it.
     pub(super) async fn reload_as_standby(&mut self) -> ReloadResult {
         let result = match self.with_reloaded_modules().await {
-            // What refuses the takeover is reported while an operator is watching.
+            // Reports a refusal of the takeover now, while an operator is watching.
             Ok(next) => for_a_while(next.may_serve()).await.map(|()| next),
             Err(error) => Err(error),
         };

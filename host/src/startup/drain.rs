@@ -3,7 +3,6 @@
 //! takes over, while nothing else writes. Then it completes a key rotation, so that an operator who
 //! removes the old key after a clean stop finds it unused.
 
-use std::future;
 use std::time::Duration;
 
 use bbs_lens::layout::manifest::DataVersion;
@@ -67,15 +66,9 @@ pub(super) async fn finish_rotation(
             name: "encryptor.finishing",
             "a key rotation is in progress; this host ends when it is complete{limit}"
         );
-        let is_too_late = async {
-            match longest {
-                Some(longest) => tokio::time::sleep(longest).await,
-                None => future::pending().await,
-            }
-        };
         let rotated = tokio::select! {
             rotated = prepared.rotate(fence) => rotated.map(drop),
-            () = is_too_late => Ok(()),
+            () = tokio::time::sleep(longest.unwrap_or(Duration::MAX)) => Ok(()),
             () = shutdown.reach(2) => Ok(()),
         };
         match rotated {

@@ -110,7 +110,7 @@ impl Prepared {
         Ok(keys::check(&self.database, &self.keyring, &scope).await?)
     }
 
-    /// Checks that database and keys are ready for a rotation, and returns what it would seal.
+    /// Checks that database and keys are ready for a rotation, and returns the scope of the rotation.
     /// Reads only.
     ///
     /// # Errors

@@ -275,7 +275,8 @@ impl Writer {
     }
 
     /// The columns of the current definition of `lrp` in `table`, which has the current or the other
-    /// definitions. A [`Definition`] as parameter would be a copy of each new desired LRP.
+    /// definitions. Takes the LRP, since a [`Definition`] would have to be copied out of each new
+    /// one.
     pub(super) fn definition_columns(
         &self,
         table: EntityTable,

@@ -9,7 +9,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 /// The nice value of threads beside clients: Linux gives one of them a tenth of the time of a
 /// thread that serves, if both compute on one processor.
-const NICENESS: i32 = 10;
+pub(crate) const NICENESS: i32 = 10;
 
 static BESIDE_CLIENTS: LazyLock<Runtime> = LazyLock::new(|| {
     Builder::new_current_thread()
@@ -17,8 +17,8 @@ static BESIDE_CLIENTS: LazyLock<Runtime> = LazyLock::new(|| {
         // On Linux the priority is that of a thread, and processes that it starts inherit it.
         // Without privileges a thread cannot raise its own again.
         .on_thread_start(|| {
-            let of_host = getpriority_process(None).unwrap_or_default();
-            let _ = setpriority_process(None, NICENESS.max(of_host));
+            let own_niceness = getpriority_process(None).unwrap_or_default();
+            let _ = setpriority_process(None, NICENESS.max(own_niceness));
         })
         .build()
         .expect("a runtime without drivers opens nothing")

@@ -210,7 +210,7 @@ fn long(entry: &QuarantineEntry) -> String {
     } else {
         (
             if is_of_a_serving_host {
-                "not in the tables; `bbs migrate quarantine retry` restores it if it can be read; a part of a unit only at the version of its rows"
+                "not in the tables; `bbs migrate quarantine retry` restores it if it can be read; a part of a unit only if no migration since its move reads it"
             } else {
                 "not in the tables; `bbs migrate quarantine retry` restores it if it can be migrated"
             },

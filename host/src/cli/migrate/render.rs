@@ -227,7 +227,7 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
     }
     match &status.decision {
         Decision::Serve if status.underway.is_some_and(|phase| phase.is_clean_up()) => {
-            "the migration is complete, and what it replaced is not removed yet. A host that serves removes it; if that logs \
+            "the migration is complete, but the tables that it replaced are not removed yet. A host that serves removes them; if it logs \
              `clean-up-waits`, end the sessions that lock the tables, or drop the objects that depend on them."
                 .into()
         }

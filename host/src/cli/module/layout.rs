@@ -14,8 +14,8 @@ use crate::startup;
 
 /// Show the tables of a data version: columns, types, keys and indexes.
 ///
-/// The next migration of a folder begins with the tables of its newest version. Sealed columns are
-/// encrypted in the database.
+/// The next migration of a folder begins with the tables of its newest version. Sealed and
+/// enveloped columns are encrypted in the database.
 #[derive(Debug, Args)]
 pub(super) struct LayoutCommand {
     /// A folder of modules with its catalog.
@@ -102,7 +102,7 @@ fn described(column: &Column) -> String {
     let sealing = match column.sealing {
         Sealing::Plain => "",
         Sealing::Sealed => ", sealed",
-        Sealing::Enveloped => ", sealed in an envelope",
+        Sealing::Enveloped => ", enveloped",
     };
     format!("{kind}{nullable}{}{sealing}", default.unwrap_or_default())
 }
@@ -126,7 +126,7 @@ mod tests {
 TABLE   COLUMN  TYPE
 things  id      varchar(255)
 things  size    big_integer, default 0
-things  note    medium_text, nullable, sealed in an envelope
+things  note    medium_text, nullable, enveloped
 
 things: primary key (id)
 things: partition key id

@@ -15,7 +15,7 @@ use crate::migrate::{Context, MigrateError, Work, state};
 /// Undoes what [`change_ahead`](super::change_ahead) did for a migration that is given up. A type
 /// that became wider stays so: every value still fits. If other modules began it,
 /// such as ones that were corrected since, an object with the name of a new one counts as theirs,
-/// unless it has a definition that no module can make.
+/// unless it is a column with values, or has a definition that no module can make.
 pub(in crate::migrate) async fn undo_ahead(
     context: &Context,
     fence: &Fence,
@@ -92,8 +92,8 @@ async fn added_columns(
             tracing::warn!(
                 table,
                 column = column.name,
-                "this column has the name of one that the given-up migration adds, but also values, or a definition that no \
-                 migration makes; it stays"
+                "a column has the name of one that the given-up migration adds, but has values, or a definition that no migration \
+                 makes; it counts as the owner's and stays"
             );
         }
     }

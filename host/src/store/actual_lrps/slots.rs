@@ -52,7 +52,7 @@ pub struct ReadableSlot {
 pub struct ReadableSlots {
     /// By index, without those that have an unreadable row.
     pub slots: BTreeMap<i32, Box<Slot>>,
-    /// The indices of those.
+    /// The indices of slots that have an unreadable row.
     pub unreadable: BTreeSet<i32>,
 }
 
