@@ -23,21 +23,47 @@ fn digest(parts: impl IntoIterator<Item = impl AsRef<[u8]>>) -> Vec<u8> {
 
 /// For each unit, the digest of what a row function wrote and whose it is: keys, identity and
 /// written columns of its tables, as far as these distinguish units. `layout` is that of the frame.
+/// In any order of rows: that of the row function becomes that of the keys once they are stored.
 pub(super) fn unit_digests(
     frame: &Frame<'_>,
     accesses: &[Access],
     layout: &Layout,
 ) -> Result<Vec<Vec<u8>>, OverBudget> {
-    let tables = distinguishing(accesses, layout)
-        .into_iter()
-        .map(|access| {
-            let table = frame.table(&access.table);
-            let known = table.primary_key.iter().chain(&access.writes).cloned();
-            let columns: Vec<_> = known.chain(identity(table)).collect();
-            Ok((&access.table, frame.encoded(&access.table, &columns)?))
-        })
-        .collect::<Result<Vec<_>, OverBudget>>()?;
+    let tables = encoded_tables(frame, accesses, layout)?;
+    let of_unit = |unit| {
+        digest(tables.iter().flat_map(|(table, rows)| {
+            let mut rows: Vec<_> = rows[frame.table(table).rows_of(unit)].iter().collect();
+            rows.sort_unstable();
+            rows
+        }))
+    };
+    Ok((0..frame.units()).map(of_unit).collect())
+}
+
+/// As [`unit_digests`], in the order of the rows, as builds before this one saved them.
+pub(super) fn ordered_unit_digests(
+    frame: &Frame<'_>,
+    accesses: &[Access],
+    layout: &Layout,
+) -> Result<Vec<Vec<u8>>, OverBudget> {
+    let tables = encoded_tables(frame, accesses, layout)?;
     Ok(encoded_digests(frame, &tables))
+}
+
+/// The rows that the digest of a unit is of, by table.
+fn encoded_tables<'a, 'f>(
+    frame: &'f Frame<'_>,
+    accesses: &'a [Access],
+    layout: &Layout,
+) -> Result<Vec<(&'a String, EncodedRows<'f>)>, OverBudget> {
+    let encoded = |access: &'a Access| {
+        let table = frame.table(&access.table);
+        let known = table.primary_key.iter().chain(&access.writes).cloned();
+        let columns: Vec<_> = known.chain(identity(table)).collect();
+        Ok((&access.table, frame.encoded(&access.table, &columns)?))
+    };
+    let tables = distinguishing(accesses, layout).into_iter().map(encoded);
+    tables.collect()
 }
 
 /// The names of the columns that identify the records of a table.

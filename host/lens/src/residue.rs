@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::budget::OverBudget;
 use super::column::{Content, FrameColumn};
-use super::digests::{row_digests, unit_digests};
+use super::digests::{ordered_unit_digests, row_digests, unit_digests};
 use super::error::StepError;
 use super::frame::{Frame, FrameTable, LeavingColumn};
 use super::step::{ColumnFate, DroppedTable, Step};
@@ -138,10 +138,20 @@ pub(super) fn given_back(
     stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
     let digests = unit_digests(frame, opposite, layout)?;
+    let entry_of = |unit| residue.of(version, "", unit).first();
+    let differs = |(unit, digest): (usize, &Vec<u8>)| {
+        entry_of(unit).is_some_and(|entry| entry.digest != *digest)
+    };
+    let ordered = if digests.iter().enumerate().any(differs) {
+        ordered_unit_digests(frame, opposite, layout)?
+    } else {
+        Vec::new()
+    };
     let mut given = Vec::with_capacity(frame.units());
     for (unit, digest) in digests.iter().enumerate() {
-        let entry = residue.of(version, "", unit).first();
-        let fresh = entry.filter(|entry| entry.digest == *digest);
+        let entry = entry_of(unit);
+        let fresh = entry
+            .filter(|entry| entry.digest == *digest || ordered.get(unit) == Some(&entry.digest));
         *stale += u64::from(entry.is_some() && fresh.is_none());
         frame
             .budget()

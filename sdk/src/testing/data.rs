@@ -31,6 +31,13 @@ impl UnitData {
     #[must_use]
     pub(crate) fn sorted(mut self) -> Self {
         self.tables.retain(|_, rows| !rows.is_empty());
+        self.reordered()
+    }
+
+    /// The same unit with its rows in an order that does not depend on the one that it has. That of
+    /// a database does not either: it returns rows by their keys.
+    #[must_use]
+    pub(crate) fn reordered(mut self) -> Self {
         self.tables.values_mut().for_each(|rows| rows.sort());
         self
     }

@@ -313,7 +313,8 @@ impl<M: Migration> Laws<M> {
         let seed = self.seed;
         let opposite = direction.opposite();
         let (before, left): (Vec<_>, Vec<_>) = stepped.into_iter().unzip();
-        let given: Vec<_> = left.iter().map(|left| left.unit.clone()).collect();
+        let reordered = left.iter().map(|left| left.unit.clone().reordered());
+        let given: Vec<_> = reordered.collect();
         let returned = self.stepper(opposite)?.step(&given, &left);
         let mut refusals = Refusals::of(self, opposite);
         let mut restored = Vec::new();
@@ -377,7 +378,8 @@ impl<M: Migration> Laws<M> {
         first: &[Stepped],
     ) -> Result<Vec<Stepped>, Violation> {
         let seed = self.seed;
-        let given: Vec<_> = from.iter().map(|from| from.unit.clone()).collect();
+        let reordered = from.iter().map(|from| from.unit.clone().reordered());
+        let given: Vec<_> = reordered.collect();
         let results = self.stepper(direction)?.step(&given, from);
         let mut stepped = Vec::new();
         for ((unit, result), first) in given.into_iter().zip(results).zip(first) {
