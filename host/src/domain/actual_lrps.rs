@@ -5,8 +5,8 @@ mod auction;
 mod change;
 mod retire;
 
-pub(super) use retire::stop_if;
 pub use retire::{Retirement, retire, stop};
+pub(super) use retire::{log_failed_stop, stop_if};
 
 pub(super) use auction::{request_auction, request_auctions};
 use bbs_model::TraceId;

@@ -11,7 +11,8 @@ use bbs_model::slot::{
 use bbs_work::causes::with_causes;
 
 use super::actual_lrps::{
-    ChangedSlot, CurrentDefinition, announce, change_slot, request_auction, stop, write,
+    ChangedSlot, CurrentDefinition, announce, change_slot, log_failed_stop, request_auction, stop,
+    write,
 };
 use super::desired_lrps::is_held;
 use super::retry::retry;
@@ -160,17 +161,9 @@ fn stop_replaced(service: &Service, replaced: ActualLrp) {
         .note_asked(replaced.instance_key(), service.store().now_ns());
     let service = service.clone();
     tokio::spawn(async move {
-        match stop(&service, &replaced, &TraceId::NONE).await {
-            Ok(()) | Err(DomainError::NotFound) => {}
-            Err(fault) => {
-                let process_guid = String::from_utf8_lossy(&replaced.process_guid);
-                let cell_id = String::from_utf8_lossy(&replaced.cell_id);
-                tracing::warn!(
-                    name: "lrp-update.not-stopped", %process_guid, replaced.index, %cell_id, reason = %with_causes(&fault),
-                    "a cell did not stop a replaced container; it will once the container's next report is refused"
-                );
-            }
-        }
+        let stopped = stop(&service, &replaced, &TraceId::NONE).await;
+        let next = "it will once the container's next report is refused";
+        log_failed_stop(&replaced, stopped, next);
     });
 }
 

@@ -5,6 +5,7 @@ use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::change::Cause;
 use bbs_model::slot::Retired;
+use bbs_work::causes::with_causes;
 
 use super::change::{ChangedSlot, announce, change_locked, change_slot};
 use crate::clients::ClientError;
@@ -118,6 +119,24 @@ where
         .stop(&cell, &row.key(), &instance, trace_id)
         .await
         .map_err(DomainError::Client)
+}
+
+/// Logs if the cell of a replaced container did not stop it; `next` states what happens then.
+pub(in crate::domain) fn log_failed_stop(
+    row: &ActualLrp,
+    stopped: Result<(), DomainError>,
+    next: &str,
+) {
+    let Err(fault) = stopped else { return };
+    if matches!(fault, DomainError::NotFound) {
+        return;
+    }
+    let process_guid = String::from_utf8_lossy(&row.process_guid);
+    let cell_id = String::from_utf8_lossy(&row.cell_id);
+    tracing::warn!(
+        name: "lrp-update.not-stopped", %process_guid, row.index, %cell_id, reason = %with_causes(&fault),
+        "a cell did not stop a replaced container; {next}"
+    );
 }
 
 async fn stop_once(

@@ -15,7 +15,9 @@ use futures_util::{StreamExt, stream};
 
 use super::UpdateRecords;
 use super::archive::prune_definitions;
-use crate::domain::actual_lrps::{ChangedSlot, announce, request_auctions, stop_if};
+use crate::domain::actual_lrps::{
+    ChangedSlot, announce, log_failed_stop, request_auctions, stop_if,
+};
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Service};
 use crate::store::{EntityKind, ReadableSlots, StoreError, Writer};
@@ -107,17 +109,8 @@ async fn stop_container(service: &Service, row: ActualLrp) {
     if service.update_hints().is_asked(&row.instance_key(), now_ns) {
         return;
     }
-    match stop_if(service, &row, begin_stop(service, &row)).await {
-        Ok(()) | Err(DomainError::NotFound) => {}
-        Err(fault) => {
-            let process_guid = String::from_utf8_lossy(&row.process_guid);
-            let cell_id = String::from_utf8_lossy(&row.cell_id);
-            tracing::warn!(
-                name: "lrp-update.not-stopped", %process_guid, row.index, %cell_id, reason = %with_causes(&fault),
-                "a cell did not stop a replaced container; it gets the request again"
-            );
-        }
-    }
+    let stopped = stop_if(service, &row, begin_stop(service, &row)).await;
+    log_failed_stop(&row, stopped, "it gets the request again");
 }
 
 /// Whether a container still has to be stopped; notes that its cell is asked. The step decided so
