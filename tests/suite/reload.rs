@@ -21,13 +21,13 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::lrp;
-use crate::harness::database::{Kind, on_each_database, on_each_server};
+use crate::harness::database::{Kind, data_version, on_each_database, on_each_server};
 use crate::harness::deployment::link_files;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture;
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::NEWEST;
-use crate::harness::load::across::{current_version, migration};
+use crate::harness::load::across::migration;
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
@@ -152,7 +152,7 @@ impl Reloading {
     /// The version of the database. Does not read the folders of modules, which may be damaged.
     async fn version(&self) -> u64 {
         let database = self.installation.database.open().await;
-        let version = current_version(&database).await;
+        let version = data_version(&database).await;
         database.close().await;
         version
     }

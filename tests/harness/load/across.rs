@@ -4,7 +4,6 @@
 use std::time::{Duration, Instant};
 
 use bbs::testing::admin::{AdminClient, Command};
-use bbs::testing::database::Database;
 use bbs::testing::progress::Snapshot;
 use tokio::sync::watch;
 
@@ -12,7 +11,7 @@ use super::calls::{Caller, Failure};
 use super::listing::{everything, slowly};
 use super::model::Model;
 use super::{Aim, Load, Report, Settings};
-use crate::harness::database::texts;
+use crate::harness::database::data_version;
 use crate::harness::host::{Host, Installation};
 
 /// Calls made after the cut-over, to detect its after-effects.
@@ -53,7 +52,7 @@ pub async fn migration(
     let mut load = Load::start(&caller, before, &aim, settings);
     let began = Instant::now();
     let database = installation.database.open().await;
-    while current_version(&database).await != version {
+    while data_version(&database).await != version {
         if let Some(progress) = progress(installation).await {
             if progress.phase == "stopped" {
                 return Err(Failure::Answer(format!(
@@ -83,17 +82,6 @@ pub async fn migration(
         began_at,
         cut_over,
     })
-}
-
-/// The data version that a database records.
-pub async fn current_version(database: &Database) -> u64 {
-    let found = texts(
-        database,
-        "SELECT value FROM configurations WHERE id = 'version'",
-    )
-    .await;
-    let row: serde_json::Value = serde_json::from_str(&found[0]).expect("the version is JSON");
-    row["CurrentVersion"].as_u64().expect("a number")
 }
 
 /// The host's progress, if its admin socket answers.
