@@ -153,13 +153,19 @@ async fn switch_waits_for_what_takes_long_while_others_go_on() {
     drop(store.writer().await.unwrap());
 }
 
-/// An online migration that splits the fixture's desired LRPs, after the copy and before the
-/// cut-over.
-async fn copied(kind: Kind) -> (Stored, Fence, Online) {
+/// The fixture at the version below a migration that splits its desired LRPs.
+async fn before_the_split(kind: Kind) -> (Stored, Fence) {
     let migrations = fixture::migrations_in(&modules::modules_with_split());
     let stored = Stored::with_fixture(kind, migrations).await;
     stored.up(NEWEST).await.unwrap();
     let fence = Fence::raise(&stored.context.database).await.unwrap();
+    (stored, fence)
+}
+
+/// An online migration that splits the fixture's desired LRPs, after the copy and before the
+/// cut-over.
+async fn copied(kind: Kind) -> (Stored, Fence, Online) {
+    let (stored, fence) = before_the_split(kind).await;
     let online = start_online(&stored.context, &fence).await;
     online.copy(&stored.context, &fence).await.unwrap();
     (stored, fence, online)
@@ -223,6 +229,16 @@ fn run_info<'a>(rows: &'a Rows, guid: &str) -> &'a str {
     &row.expect("each desired LRP has a row")["immutable_run_info"]
 }
 
+/// Asserts that the new tables have the run info of `other` for `written`, too, which a client has
+/// copied there.
+async fn assert_written(stored: &Stored, written: &str, other: &str) {
+    let rows = stored.rows(SPLIT).await;
+    assert!(
+        run_info(&rows, written) == run_info(&rows, other),
+        "the new tables lack a committed write"
+    );
+}
+
 /// Commits once the migration waits for it, as a server does that goes on with a commit after its
 /// connection is lost.
 async fn commit_late(stored: &Stored, tx: Transaction) {
@@ -247,19 +263,12 @@ async fn cut_over_waits_for_a_commit_whose_connection_is_lost(kind: Kind) {
     };
     tokio::join!(cut_over, commit_late(&stored, committing));
     migrate::clean_up(&stored.context, &fence).await.unwrap();
-    let rows = stored.rows(SPLIT).await;
-    assert!(
-        run_info(&rows, &written) == run_info(&rows, &other),
-        "the new tables lack a committed write"
-    );
+    assert_written(&stored, &written, &other).await;
 }
 
 on_each_database!(reload_waits_for_a_commit_without_a_record);
 async fn reload_waits_for_a_commit_without_a_record(kind: Kind) {
-    let migrations = fixture::migrations_in(&modules::modules_with_split());
-    let stored = Stored::with_fixture(kind, migrations).await;
-    stored.up(NEWEST).await.unwrap();
-    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let (stored, fence) = before_the_split(kind).await;
     let online = start_online(&stored.context, &fence).await;
     let [written, other] = some_guids();
     let wanted = column(&stored.context.database, "run_info", "desired_lrps", &other).await;
@@ -276,31 +285,20 @@ async fn reload_waits_for_a_commit_without_a_record(kind: Kind) {
         .await
         .unwrap();
     migrate::clean_up(&stored.context, &fence).await.unwrap();
-    let rows = stored.rows(SPLIT).await;
-    assert!(
-        run_info(&rows, &written) == run_info(&rows, &other),
-        "the new tables lack a committed write"
-    );
+    assert_written(&stored, &written, &other).await;
 }
 
 on_each_database!(migration_after_serving_waits_for_a_commit_whose_connection_is_lost);
 /// Goal: a migration that follows the service of the same host, as at a drain, contains the write.
 async fn migration_after_serving_waits_for_a_commit_whose_connection_is_lost(kind: Kind) {
-    let migrations = fixture::migrations_in(&modules::modules_with_split());
-    let stored = Stored::with_fixture(kind, migrations).await;
-    stored.up(NEWEST).await.unwrap();
-    let fence = Fence::raise(&stored.context.database).await.unwrap();
+    let (stored, fence) = before_the_split(kind).await;
     let [written, other] = some_guids();
     let wanted = column(&stored.context.database, "run_info", "desired_lrps", &other).await;
     let committing = write_without_record(&fence, &written, &wanted).await;
     let migrating = migrate::run(&stored.context, &fence, Intent::Up { wanted: SPLIT });
     let (migrated, ()) = tokio::join!(migrating, commit_late(&stored, committing));
     migrated.unwrap();
-    let rows = stored.rows(SPLIT).await;
-    assert!(
-        run_info(&rows, &written) == run_info(&rows, &other),
-        "the new tables lack a committed write"
-    );
+    assert_written(&stored, &written, &other).await;
 }
 
 on_each_database!(committed_writes_alone_survive_a_crash_before_they_are_copied_again);

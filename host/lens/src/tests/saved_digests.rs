@@ -6,18 +6,21 @@ use crate::frame::Frame;
 
 const UNITS: usize = 3;
 
+fn parts_table() -> Table {
+    Table::new("parts")
+        .column(Column::varchar("guid", 255))
+        .column(Column::integer("part"))
+        .primary_key(["guid", "part"])
+        .partition_key("guid")
+}
+
 /// Version 2 changes words in both directions. Its way down reads parts of a unit, too, which come
 /// and go while the record stays the same.
 fn with_parts() -> Vec<Arc<dyn Transform>> {
     let apps = table("apps")
         .column(Column::long_text("word"))
         .column(Column::varchar("modification_tag_epoch", 255));
-    let parts = Table::new("parts")
-        .column(Column::varchar("guid", 255))
-        .column(Column::integer("part"))
-        .primary_key(["guid", "part"])
-        .partition_key("guid");
-    let first = manifest(1).create_table(apps).create_table(parts);
+    let first = manifest(1).create_table(apps).create_table(parts_table());
     let second = manifest(2)
         .up(to_words())
         .down(to_words())
@@ -120,12 +123,7 @@ fn residue_is_recognised_by_a_digest_of_key_written_columns_and_identity() {
 #[test]
 fn residue_is_recognised_in_any_order_of_rows() {
     let apps = table("apps").column(Column::long_text("word"));
-    let parts = Table::new("parts")
-        .column(Column::varchar("guid", 255))
-        .column(Column::integer("part"))
-        .primary_key(["guid", "part"])
-        .partition_key("guid");
-    let first = manifest(1).create_table(apps).create_table(parts);
+    let first = manifest(1).create_table(apps).create_table(parts_table());
     let second = manifest(2)
         .up(to_words())
         .down(to_words())
