@@ -34,20 +34,21 @@ pub struct ServeCommand {
     config: PathBuf,
     /// Before this host ends (`bbs drain`; outside a BOSH job SIGTERM and SIGINT, too), take the
     /// database back to this version, for an older host that takes over.
-    /// The same as the key `rollback_on_drain_to_version`. Give it to `bbs drain`, too, which takes
-    /// the database back where this host has not.
+    /// Takes the place of the key `rollback_on_drain_to_version`. Give it to `bbs drain`, too, which
+    /// takes the database back where this host has not.
     #[arg(long, value_name = "VERSION")]
     rollback_on_drain_to_version: Option<DataVersion>,
     /// Keep the database at this version: records are converted in memory to the version that this
-    /// host works with, and written back at this one. The same as the key `pin_data_version`.
+    /// host works with, and written back at this one. Takes the place of the key
+    /// `pin_data_version`.
     #[arg(long, value_name = "VERSION")]
     pin_data_version: Option<DataVersion>,
-    /// Serve no newer version of the API than this one, such as 0.10. The same as the key
-    /// `pin_api_version`.
+    /// Serve no newer version of the API than this one, such as 0.10. Takes the place of the
+    /// key `pin_api_version`.
     #[arg(long, value_name = "VERSION")]
     pin_api_version: Option<String>,
     /// Pin the data and the API version of this release, which `releases.toml` of the modules
-    /// folder names. The same as the key `pin_release`.
+    /// folder names. Takes the place of the key `pin_release`.
     #[arg(long, value_name = "NAME", conflicts_with_all = ["pin_data_version", "pin_api_version"])]
     pin_release: Option<String>,
     /// The least severe level that is logged [default: `log_level` of the configuration, or info]

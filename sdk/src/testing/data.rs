@@ -34,8 +34,8 @@ impl UnitData {
         self.reordered()
     }
 
-    /// The same unit with its rows in an order that does not depend on the one that it has. That of
-    /// a database does not either: it returns rows by their keys.
+    /// This unit with its rows in an order that does not depend on the present one: a database
+    /// returns rows by their keys, not as a function has left them.
     #[must_use]
     pub(crate) fn reordered(mut self) -> Self {
         self.tables.values_mut().for_each(|rows| rows.sort());
