@@ -326,13 +326,9 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
     let dialect = server.dialect;
     let name = &composed.table.name;
     if composed.sources.is_empty() {
-        let restored = lens.groups[composed.group]
-            .restored
-            .iter()
-            .any(|left| left.table == *name);
         // A table of the source that has the name keeps it until the cut-over.
         let is_free = !lens.source.tables.contains_key(name);
-        return if is_free && !composed.reshaped && !restored {
+        return if is_free && !gets_rows(composed) {
             Strategy::Create
         } else {
             Strategy::Copy
@@ -390,6 +386,15 @@ fn strategy(lens: &Lens, composed: &Composed, server: ServerKind) -> Strategy {
     } else {
         Strategy::InPlace
     }
+}
+
+/// Whether a table without rows of the source may have others: those that a row function makes, or
+/// that residue restores. Their keys are computed, whatever name the table has got since.
+fn gets_rows(composed: &Composed) -> bool {
+    let is_key = |column: &Column| composed.table.primary_key.contains(&column.name);
+    let mut columns = composed.columns.iter();
+    composed.reshaped
+        || columns.any(|(column, provenance)| *provenance == Provenance::Computed && is_key(column))
 }
 
 /// Whether rows can be matched by those columns of their primary key that come unread from their

@@ -15,6 +15,7 @@ mod record_versions;
 mod refusals;
 mod residue_only;
 mod restored;
+mod restored_onward;
 mod same_names;
 mod single_rows;
 mod too_many;
