@@ -524,10 +524,16 @@ impl Lens {
             walked.expect("no row, so none can fail");
             scopes.push(scope);
         }
-        let classes = self.group_tables(&frame);
-        // A table that one step creates and a later one drops is in no group and never has a row.
-        for group in frame.losing().iter().filter_map(|class| classes.get(class)) {
-            self.groups[*group].visits_units = true;
+        let mut classes = self.group_tables(&frame);
+        for class in frame.losing() {
+            let next = classes.len();
+            let group = *classes.entry(class).or_insert(next);
+            if group == next {
+                // Of tables that one step creates and a later one drops: residue may restore rows.
+                self.groups.push(TableGroup::default());
+            } else {
+                self.groups[group].visits_units = true;
+            }
         }
         for (step, scope) in self.steps.iter().zip(scopes) {
             for (&class, &group) in &classes {

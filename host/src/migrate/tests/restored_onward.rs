@@ -38,3 +38,18 @@ async fn restored_rows_are_in_a_table_that_is_renamed_afterwards() {
     assert_eq!(world.rows("words").await, terms);
     assert_eq!(world.count("bbs_residue").await, 0);
 }
+
+#[tokio::test]
+async fn restored_rows_of_a_table_that_is_dropped_afterwards_are_saved_again() {
+    let world = with_terms().await;
+    let terms = world.rows("terms").await;
+    world.down(1).await.unwrap();
+    world.up(4).await.unwrap();
+    world.down(3).await.unwrap();
+    assert_eq!(world.rows("terms").await, terms);
+    world.up(4).await.unwrap();
+    world.down(1).await.unwrap();
+    world.up(3).await.unwrap();
+    assert_eq!(world.rows("terms").await, terms);
+    assert_eq!(world.count("bbs_residue").await, 0);
+}
