@@ -58,20 +58,24 @@ fn encoded_tables<'a, 'f>(
 ) -> Result<Vec<(&'a String, EncodedRows<'f>)>, OverBudget> {
     let encoded = |access: &'a Access| {
         let table = frame.table(&access.table);
-        let known = table.primary_key.iter().chain(&access.writes).cloned();
-        let columns: Vec<_> = known.chain(identity(table)).collect();
-        Ok((&access.table, frame.encoded(&access.table, &columns)?))
+        let known = table.primary_key.iter().chain(&access.writes);
+        let known: Vec<_> = known.cloned().collect();
+        let rows = frame.encoded(&access.table, &known, &identity(table))?;
+        Ok((&access.table, rows))
     };
     let tables = distinguishing(accesses, layout).into_iter().map(encoded);
     tables.collect()
 }
 
-/// The names of the columns that identify the records of a table.
-fn identity(table: &FrameTable) -> impl Iterator<Item = String> {
+/// The names of the columns that identify the records of a table. Digests are of those that have
+/// another value than their default: one that a migration adds that was inserted since changes no
+/// digest of the records that were there.
+fn identity(table: &FrameTable) -> Vec<String> {
     let columns = table.columns.iter().map(|column| &column.column);
     columns
         .filter(|column| column.is_identity())
         .map(|column| column.name.clone())
+        .collect()
 }
 
 /// For each unit, the digest of its encoded rows in some tables.
@@ -178,8 +182,8 @@ pub(super) fn identities(frame: &Frame<'_>, owners: &[String]) -> Result<Vec<Vec
     let tables = owners
         .iter()
         .map(|owner| {
-            let columns: Vec<_> = identity(frame.table(owner)).collect();
-            Ok((owner, frame.encoded(owner, &columns)?))
+            let columns = identity(frame.table(owner));
+            Ok((owner, frame.encoded(owner, &[], &columns)?))
         })
         .collect::<Result<Vec<_>, OverBudget>>()?;
     frame.budget().spend(frame.units() * DIGEST_BYTES)?.keep();

@@ -559,26 +559,32 @@ impl<'a> Frame<'a> {
 
     /// The primary key of every row, encoded.
     pub(super) fn keys(&self, table: &str) -> Result<EncodedRows<'_>, OverBudget> {
-        let names: Vec<_> = self.table(table).primary_key.clone();
-        self.encoded(table, &names)
+        self.encoded(table, &self.table(table).primary_key, &[])
     }
 
-    /// The values of some columns of every row, encoded.
+    /// The values of some columns of every row, encoded, and after them those of the columns of
+    /// `unless_default` that have another value than their default.
     pub(super) fn encoded(
         &self,
         table: &str,
         columns: &[String],
+        unless_default: &[String],
     ) -> Result<EncodedRows<'_>, OverBudget> {
         let count = self.table(table).rows();
         let mut spent = self.budget.spend(count * size_of::<Vec<u8>>())?;
         let mut rows = vec![Vec::new(); count];
-        for name in columns {
-            let encoding = Encoding::from(self.column(table, name).column.kind);
+        for (place, name) in columns.iter().chain(unless_default).enumerate() {
+            let column = &self.column(table, name).column;
+            let encoding = Encoding::from(column.kind);
+            let omitted = (place >= columns.len()).then(|| Value::of(column.default.as_ref()));
             let data = self.read(table, name)?;
             spent.add(data.bytes() + count * Value::MOST_TAG_BYTES)?;
-            rows.iter_mut()
-                .enumerate()
-                .for_each(|(row, bytes)| data.get(encoding, row).encode(bytes));
+            for (row, bytes) in rows.iter_mut().enumerate() {
+                let value = data.get(encoding, row);
+                if omitted != Some(value) {
+                    value.encode(bytes);
+                }
+            }
         }
         Ok(EncodedRows::new(rows, spent))
     }

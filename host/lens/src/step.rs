@@ -296,7 +296,8 @@ impl Step {
             })
     }
 
-    /// Whether it leaves rows as they are but for what it adds.
+    /// Whether it leaves rows as they are but for what it adds, which is no table with records: saved
+    /// rows are bound to the records of their units.
     pub(super) fn only_adds(&self) -> bool {
         let adds = |change: &Change| {
             matches!(
@@ -307,7 +308,14 @@ impl Step {
                     | Change::DropIndex { .. }
             )
         };
-        self.accesses().is_empty() && self.changes.iter().all(adds)
+        let has_records = |layout: &Layout, name: &String| {
+            layout.tables.get(name).is_some_and(Table::identifies_units)
+        };
+        let mut tables = self.target.tables.keys();
+        self.accesses().is_empty()
+            && self.changes.iter().all(adds)
+            && tables
+                .all(|name| !has_records(&self.target, name) || has_records(&self.source, name))
     }
 
     /// Whether the row function writes a column.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use bbs_lens::layout::columns::{Batch, Outcome, Written};
-use bbs_lens::layout::manifest::{Access, DataVersion, Direction};
-use bbs_lens::layout::schema::Column;
+use bbs_lens::layout::manifest::{Access, DataVersion, Direction, Manifest};
+use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::{RunArguments, Transform};
 
 use super::migrations::{self, all};
+use super::restored::{creating_words, words};
 use super::world::{TestEngine, TestRows};
 use crate::lock::fence::Fence;
 use crate::migrate::*;
@@ -180,6 +181,59 @@ async fn way_down_does_not_insert_what_changes_rows() {
         "{error}"
     );
     assert_eq!(world.version().await, (6, 6));
+}
+
+/// At version 5, which creates `words`, with rows that belong to records, and with a catalog that
+/// inserts migration 3.
+async fn with_words_of_records(inserted: Manifest) -> TestEngine {
+    let epoch = Column::varchar("modification_tag_epoch", 255).nullable();
+    let tagged = migrations::manifest(2, "tags").add_column("desired_lrps", epoch);
+    let mut catalog = vec![
+        Arc::clone(&all()[0]),
+        migrations::native(tagged, migrations::none),
+        migrations::native(creating_words(5, "makes-words"), migrations::none),
+    ];
+    let mut world = TestEngine::with_rows(3).await;
+    world.context.migrations.clone_from(&catalog);
+    world.up(5).await.unwrap();
+    for statement in [
+        "UPDATE desired_lrps SET modification_tag_epoch = 'of ' || guid",
+        "INSERT INTO words (guid, word) SELECT guid, domain FROM desired_lrps",
+    ] {
+        world.execute(statement).await;
+    }
+    catalog.insert(2, migrations::native(inserted, migrations::none));
+    let [_, marker] = additive();
+    catalog.push(marker);
+    world.context.migrations = catalog;
+    world
+}
+
+#[tokio::test]
+async fn rows_of_records_come_back_after_an_insertion_of_a_column_that_identifies_records() {
+    for to in [3, 2] {
+        let created_at = Column::big_integer("created_at").default(0);
+        let timed = migrations::manifest(3, "times").add_column("desired_lrps", created_at);
+        let world = with_words_of_records(timed).await;
+        let before = words(&world).await;
+        world.down(to).await.unwrap();
+        world.up(8).await.unwrap();
+        assert_eq!(words(&world).await, before, "{to}");
+        assert_eq!(world.count("bbs_residue").await, 0);
+    }
+}
+
+#[tokio::test]
+async fn way_down_does_not_insert_a_table_with_records() {
+    let jobs = Table::new("jobs")
+        .column(Column::varchar("guid", 255))
+        .column(Column::big_integer("created_at"))
+        .primary_key(["guid"])
+        .partition_key("guid");
+    let world = with_words_of_records(migrations::manifest(3, "jobs").create_table(jobs)).await;
+    let error = world.down(3).await.unwrap_err();
+    assert!(matches!(&error, MigrateError::Compose(_)), "{error}");
+    assert_eq!(world.version().await, (5, 5));
 }
 
 #[tokio::test]
