@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use bbs_database::schema::{self, AttachedObject, PhysicalColumn, PhysicalTable};
 use bbs_database::{Dialect, StatementResult, Transaction};
-use bbs_lens::layout::history::LayoutHistory;
+use bbs_lens::layout::history::{Additions, LayoutHistory};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
 
 use super::error::in_catalog;
-use super::plan::{Strategy, TablePlan, replaced, side_table};
+use super::plan::{Strategy, replaced, side_table};
 use super::readable::{check_keys, check_readable, check_record_versions};
 use super::{Context, HistoryPair, MigrateError, Work, fresh, in_the_way, same_schema, state};
 
@@ -250,7 +250,55 @@ pub(super) async fn hanging(
             });
         }
     }
+    reasons.extend(lost_additions(histories, work));
     Ok(reasons)
+}
+
+/// The additions of the owner that a migration would lose which goes down and up again for others
+/// that are inserted: on the way up, tables and columns are made as they are declared.
+fn lost_additions(histories: &HistoryPair, work: &Work) -> Vec<MigrateError> {
+    let legs: Vec<_> = work.lens.legs().collect();
+    if !legs.iter().any(|leg| legs.contains(&leg.back())) {
+        return Vec::new();
+    }
+    let additions = histories.ran.additions().iter();
+    additions
+        .filter_map(|(table, added)| refusal(table, lost_of(work, table, added)))
+        .collect()
+}
+
+/// The additions to a table that its successors lack. An index ends with its columns, and a column
+/// with its table.
+fn lost_of(work: &Work, table: &str, added: &Additions) -> Vec<AttachedObject> {
+    let successors: Vec<_> = work
+        .plans
+        .iter()
+        .filter(|plan| plan.succeeds(table))
+        .collect();
+    let has = |column: &String| successors.iter().any(|plan| plan.continues(table, column));
+    let columns = added
+        .columns
+        .iter()
+        .filter(|column| !successors.is_empty() && !has(&column.name));
+    let columns = columns.map(|Column { name, .. }| {
+        let removal = schema::drop_column(work.dialect, table, name);
+        AttachedObject::new(format!("column {name}"), removal)
+    });
+    let known = successors.iter().flat_map(|plan| &plan.table.indexes);
+    let known: Vec<_> = known.map(|index| &index.name).collect();
+    let indexes = added
+        .indexes
+        .iter()
+        .filter(|index| index.columns.iter().all(&has) && !known.contains(&&index.name));
+    columns
+        .chain(indexes.map(|index| lost_index(work.dialect, table, &index.name)))
+        .collect()
+}
+
+/// An index that the successors of its table lack.
+fn lost_index(dialect: Dialect, table: &str, index: &str) -> AttachedObject {
+    let removal = schema::drop_index(dialect, table, index);
+    AttachedObject::new(format!("index {index}"), removal)
 }
 
 /// The reason against a migration, if a table has such objects.
@@ -324,10 +372,7 @@ fn lost_with(
     found: &PhysicalTable,
     mut objects: Vec<AttachedObject>,
 ) -> Vec<AttachedObject> {
-    let has_successor = |plan: &TablePlan| {
-        plan.table.name == table || plan.sources.iter().any(|name| name == table)
-    };
-    if !work.plans.iter().any(has_successor) {
+    if !work.plans.iter().any(|plan| plan.succeeds(table)) {
         objects.retain(|object| !object.ends_with_table);
     }
     let dialect = work.dialect;
@@ -345,11 +390,7 @@ fn lost_with(
     for index in &found.indexes {
         let is_known = known.indexes.iter().any(|known| known.name == index.name);
         if !is_known && !histories.declares_index(table, &index.name) {
-            let description = format!("index {}", index.name);
-            objects.push(AttachedObject::new(
-                description,
-                schema::drop_index(dialect, table, &index.name),
-            ));
+            objects.push(lost_index(dialect, table, &index.name));
         }
     }
     objects

@@ -65,6 +65,9 @@ impl HistoryPair {
             .with_additions(at, &additions, context.manifests())?;
         let catalog = if additions.is_empty() {
             declared.catalog
+        } else if ran.migrations() == declared.catalog.migrations() {
+            // Also with additions to what a migration above drops, which a way need not pass.
+            ran.clone()
         } else {
             with_additions_of(&ran, declared.catalog, context)?
         };

@@ -168,6 +168,22 @@ impl TablePlan {
         move |source| MigrateError::of_row(&table, format!("copied rows of {table}"), source)
     }
 
+    /// Whether it has the name of a table of the source, or rows of it.
+    pub(super) fn succeeds(&self, table: &str) -> bool {
+        self.table.name == table || self.sources.iter().any(|name| name == table)
+    }
+
+    /// Whether it has a column of a table that it succeeds, under the same name or another.
+    pub(super) fn continues(&self, table: &str, column: &str) -> bool {
+        self.columns.iter().any(|(known, provenance)| {
+            let is_raw = matches!(
+                provenance,
+                Provenance::Raw { table: of, column: name } if of == table && name == column
+            );
+            is_raw || known.name == column
+        })
+    }
+
     /// The table that this one replaces, under the same name or another.
     pub(super) fn replaces<'a>(&'a self, lens: &Lens) -> Option<&'a str> {
         let is_gone = |name: &&String| !lens.target.tables.contains_key(*name);

@@ -292,6 +292,8 @@ pub fn directed_changes(before: &Layout, manifest: &Manifest, direction: Directi
 #[derive(Debug, Clone, Default)]
 pub struct LayoutHistory {
     layouts: BTreeMap<DataVersion, Layout>,
+    /// The additions of [`LayoutHistory::with_additions`], by table.
+    additions: BTreeMap<String, Additions>,
 }
 
 impl LayoutHistory {
@@ -315,7 +317,7 @@ impl LayoutHistory {
             let after = layout.apply(manifest)?;
             layouts.insert(manifest.version, after);
         }
-        Ok(Self { layouts })
+        Ok(Self::from_layouts(layouts))
     }
 
     /// The history of one migration over the layout before it, which takes the place of version 0:
@@ -325,9 +327,15 @@ impl LayoutHistory {
     /// If the manifest is not valid for the layout.
     pub fn over(before: &Layout, manifest: &Manifest) -> Result<Self, LayoutError> {
         let after = before.apply(manifest)?;
-        Ok(Self {
-            layouts: BTreeMap::from([(0, before.clone()), (manifest.version, after)]),
-        })
+        let layouts = [(0, before.clone()), (manifest.version, after)];
+        Ok(Self::from_layouts(layouts.into()))
+    }
+
+    fn from_layouts(layouts: BTreeMap<DataVersion, Layout>) -> Self {
+        Self {
+            layouts,
+            additions: BTreeMap::new(),
+        }
     }
 
     /// The layout at a version of the catalog; none for a version that the catalog does not have.

@@ -30,7 +30,10 @@ impl LayoutHistory {
         manifests: impl IntoIterator<Item = &'a Manifest>,
     ) -> Result<Self, LayoutError> {
         match self.layouts.get(&at).filter(|_| !additions.is_empty()) {
-            Some(found) => self.with_layout(at, extended(found, additions), manifests),
+            Some(found) => Ok(Self {
+                additions: additions.clone(),
+                ..self.with_layout(at, extended(found, additions), manifests)?
+            }),
             None => Ok(self.clone()),
         }
     }
@@ -69,7 +72,12 @@ impl LayoutHistory {
             )?;
             layouts.insert(version, layout.clone());
         }
-        Ok(Self { layouts })
+        Ok(Self::from_layouts(layouts))
+    }
+
+    /// The additions of [`with_additions`](Self::with_additions), by table.
+    pub fn additions(&self) -> &BTreeMap<String, Additions> {
+        &self.additions
     }
 
     /// Whether a layout of the history has a table with this name and column.
