@@ -346,7 +346,8 @@ pub(super) fn restore(
             .iter()
             .map(|entry| (entry.row_key.as_slice(), entry))
             .collect();
-        let mut used = 0;
+        // A row function may continue a row twice.
+        let mut used = BTreeSet::new();
         for row in held.rows_of(unit) {
             let Some(entry) = entries.get(row_identities[row].row_key.as_slice()) else {
                 continue;
@@ -355,14 +356,14 @@ pub(super) fn restore(
             let is_unbound = entry.digest.is_empty() && step.creates(table);
             let is_same = row_identities[row].digest == entry.digest || is_unbound;
             if is_same || residue.edited {
-                used += 1;
+                used.insert(entry.row_key.as_slice());
                 rows[row].saved = decode(&entry.bytes, (table, held))?;
             }
             if !is_same {
                 rows[row].discard_computed(step, table);
             }
         }
-        *stale += (entries.len() - used) as u64;
+        *stale += (entries.len() - used.len()) as u64;
     }
     let restored = step.brought(table).map(|column| {
         let present = frame.contents(held, held.find(&column.name))?;

@@ -523,3 +523,64 @@ fn reshaped_rows_keep_their_origins_across_halves() {
     assert_eq!(applied.tables["apps"].unit_offsets, [0, 1, 1, 3, 4, 6]);
     assert_eq!(applied.removed, 1, "the row without a word");
 }
+
+/// Returns each row twice, as two parts.
+fn in_two_parts(batch: &Batch) -> Result<Outcome, String> {
+    let count = u32::try_from(rows(batch)).unwrap();
+    let mut part = ColumnBuilder::new(Encoding::Integer);
+    for number in (0..count).flat_map(|_| [0, 1]) {
+        part.push(Value::Integer(number));
+    }
+    let shape = Shape {
+        unit_offsets: (0..=count).map(|unit| 2 * unit).collect(),
+        origins: (0..count).flat_map(|row| [row; 2]).collect(),
+    };
+    Ok(Outcome {
+        tables: vec![Written {
+            shape: Some(shape),
+            columns: vec![part.finish()],
+        }],
+        ..Outcome::default()
+    })
+}
+
+/// Residue of a row that has come back as two is used once, and only that of another row is stale.
+#[test]
+fn row_that_is_continued_twice_uses_its_residue_once() {
+    let access = Access::to("apps").writes(["part"]).reshapes();
+    let second = keyed_by_part(manifest(2))
+        .add_column("apps", Column::long_text("note").nullable())
+        .up(access);
+    let steps = [first(), step(second, in_two_parts)].map(|step| step as Arc<dyn Transform>);
+    let layouts = LayoutHistory::new(steps.iter().map(|step| step.manifest())).unwrap();
+    let lens = Lens::restoring(Way::within(&layouts, 1, 2), &steps).unwrap();
+    let encoded = |texts: &[&str]| {
+        let mut bytes = Vec::new();
+        for text in texts {
+            Value::Text(text.as_bytes()).encode(&mut bytes);
+        }
+        bytes
+    };
+    let mut left = Residue::default();
+    for (unit, guid) in ["g0", "gone"].into_iter().enumerate() {
+        let value = ResidueValue {
+            row_key: encoded(&[guid]),
+            digest: Vec::new(),
+            bytes: encoded(&["note", guid]),
+        };
+        left.add(2, "apps", unit, value);
+    }
+    let applied = lens
+        .apply(
+            lens.tables["apps"].group,
+            &source(&["a", "b"]),
+            &left.of_edited(),
+            &arguments(),
+            Search::First,
+            &BatchBudget::default(),
+        )
+        .unwrap();
+    assert_eq!(words(&applied, "guid"), ["g0", "g0", "g1", "g1"]);
+    assert_eq!(words(&applied, "note"), ["g0", "g0", "Null", "Null"]);
+    assert_eq!(applied.stale, 1);
+}
