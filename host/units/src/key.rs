@@ -104,8 +104,18 @@ impl UnitKey {
         }
     }
 
+    /// The key of the unit of this name in other columns: its text for a number, or the reverse, as
+    /// of a unit of which only residue was left. None if they cannot have it.
+    pub fn fitted(&self, columns: &[KeyColumn]) -> Option<Self> {
+        if self.fits(columns) {
+            return Some(self.clone());
+        }
+        let named = Self::from_name(self.name(), columns);
+        named.fits(columns).then_some(named)
+    }
+
     /// Whether columns of a key may have these values.
-    pub fn fits(&self, columns: &[KeyColumn]) -> bool {
+    fn fits(&self, columns: &[KeyColumn]) -> bool {
         let fits = |(part, column): (&KeyPart, &KeyColumn)| {
             matches!(part, KeyPart::Text(_)) == (column.encoding == Encoding::Text)
         };
@@ -474,6 +484,22 @@ mod tests {
             assert_eq!(key(other, &number).name(), other);
         }
         assert_eq!(UnitKey::from_name("1".into(), &[]), UnitKey::text("1"));
+    }
+
+    /// PostgreSQL refuses to compare a text with a number.
+    #[test]
+    fn key_is_fitted_to_columns_of_another_type() {
+        let [text, number, flag] = mixed_key();
+        let one = UnitKey(vec![KeyPart::Integer(1)]);
+        for column in [&number, &flag] {
+            let fitted = |key: &UnitKey| key.fitted(std::slice::from_ref(column));
+            assert_eq!(fitted(&UnitKey::text("1")), Some(one.clone()));
+            assert_eq!(fitted(&one), Some(one.clone()));
+            assert_eq!(fitted(&UnitKey::text("a")), None);
+        }
+        let fitted = one.fitted(std::slice::from_ref(&text));
+        assert_eq!(fitted, Some(UnitKey::text("1")));
+        assert_eq!(one.fitted(&mixed_key()), None);
     }
 
     #[test]

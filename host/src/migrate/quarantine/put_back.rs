@@ -232,7 +232,11 @@ async fn try_put_back(
         .iter()
         .filter(|plan| groups.contains(&plan.group));
     // A single row returns beside the other rows of its unit.
-    let absent = (!entry.is_of_a_serving_host()).then_some(&*unit.units);
+    let absent: &[UnitKey] = if entry.is_of_a_serving_host() {
+        &[]
+    } else {
+        &unit.units
+    };
     let occupied = insert_unit(tx, &context.keyring, plans, absent, transformed.batch).await?;
     if let Some(table) = occupied {
         return Ok(Fate::InTheWay { table });
@@ -290,7 +294,7 @@ async fn insert_unit(
     tx: &mut Transaction,
     keyring: &Keyring,
     plans: impl Iterator<Item = &TablePlan>,
-    absent: Option<&[UnitKey]>,
+    absent: &[UnitKey],
     mut batch: UnitBatch,
 ) -> Result<Option<String>, MigrateError> {
     for plan in plans {
@@ -305,8 +309,13 @@ async fn insert_unit(
         if rows.count() == 0 {
             continue;
         }
-        if let Some(keys) = absent
-            && !bbs_units::units_among(tx, table, name, keys)
+        let columns = bbs_units::unit_key(table);
+        let absent: Vec<_> = absent
+            .iter()
+            .filter_map(|key| key.fitted(&columns))
+            .collect();
+        if !absent.is_empty()
+            && !bbs_units::units_among(tx, table, name, &absent)
                 .await?
                 .is_empty()
         {

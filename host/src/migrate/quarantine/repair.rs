@@ -226,12 +226,7 @@ async fn is_in_a_table(
 ) -> Result<bool, MigrateError> {
     for table in layout.tables.values() {
         let columns = bbs_units::unit_key(table);
-        let key = if key.fits(&columns) {
-            key.clone()
-        } else {
-            UnitKey::from_name(key.name(), &columns)
-        };
-        if key.fits(&columns)
+        if let Some(key) = key.fitted(&columns)
             && !bbs_units::units_among(tx, table, &table.name, &[key])
                 .await?
                 .is_empty()
