@@ -19,6 +19,7 @@ mod restored_onward;
 mod same_names;
 mod single_rows;
 mod too_many;
+mod units_of_one_name;
 mod world;
 
 use std::collections::BTreeMap;

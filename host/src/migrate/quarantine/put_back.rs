@@ -11,6 +11,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::Transform;
 use bbs_units::{RowLock, RowsError, UnitBatch, UnitKey, residue};
 use bbs_work::causes::with_causes;
+use sea_query::Cond;
 use serde::Serialize;
 
 use super::settled::{SettledTransaction, WriteMode, require_settled};
@@ -241,17 +242,30 @@ async fn try_put_back(
     if let Some(table) = occupied {
         return Ok(Fate::InTheWay { table });
     }
-    // Groups that no migration visits have none, and other groups may have a unit of that name.
-    let mut groups = groups.iter().map(|group| &work.lens.groups[*group]);
-    if groups.any(|group| group.visits_units) {
-        let returned = residue::left_by(&work.lens.returning);
-        residue::remove(tx, &names, returned).await?;
-    }
+    remove_returned(tx, &work, &groups, &names).await?;
     let residue = residue::seal(&context.keyring, transformed.residue, &names);
     residue::store(tx, &residue).await?;
     remove(tx, entry).await?;
     settled.end(mode).await?;
     Ok(Fate::Returned)
+}
+
+/// Removes the residue that was given back to a unit of these groups. One of another group may have
+/// the same name.
+async fn remove_returned(
+    tx: &mut Transaction,
+    work: &Work,
+    groups: &[usize],
+    names: &[String],
+) -> Result<(), MigrateError> {
+    let groups = groups.iter().map(|group| &work.lens.groups[*group]);
+    let mut of_groups = groups.flat_map(|group| &group.keeps).peekable();
+    if of_groups.peek().is_some() {
+        let returned = residue::left_by(&work.lens.returning);
+        let of_groups = residue::at_any_of(of_groups);
+        residue::remove(tx, names, Cond::all().add(returned).add(of_groups)).await?;
+    }
+    Ok(())
 }
 
 /// The reason for which a record that a serving host moved here cannot be read still; none if all
