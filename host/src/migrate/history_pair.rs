@@ -163,9 +163,11 @@ pub(super) async fn ran_of_any_catalog(
 }
 
 /// The migrations of the catalog that had run on this database before a time, when it was at a
-/// version. Those without an entry of the history had run: another BBS keeps none.
+/// version. One without an entry of the history had run if it is among those of `now`: another BBS
+/// keeps none, and an inserted one that has not run yet has none either.
 fn ran_before(
     catalog: &MigrationSet,
+    now: &MigrationSet,
     version: DataVersion,
     history: &[MigrationRan],
     at_ns: i64,
@@ -180,7 +182,7 @@ fn ran_before(
             .map(|entry| entry.direction.opposite());
         last_before
             .or(first_after)
-            .is_none_or(|direction| direction == Direction::Up)
+            .map_or(now.has(*version), |direction| direction == Direction::Up)
     };
     catalog.up_to(version).versions().filter(had_run).collect()
 }
@@ -197,6 +199,7 @@ impl HistoryPair {
         let Self { ran: now, .. } = Self::here(context, tx).await?;
         let then = ran_before(
             &catalog_migrations(context),
+            &now.migrations(),
             version,
             &state::history(tx).await?,
             at_ns,
@@ -235,7 +238,8 @@ mod tests {
 
     #[test]
     fn history_says_what_had_run_before_a_time() {
-        let catalog = [1, 2, 3, 5, 9].into_iter().collect();
+        let [catalog, now]: [MigrationSet; 2] =
+            [&[1, 2, 3, 4, 5, 9][..], &[1, 2, 3, 5, 9]].map(|set| set.iter().copied().collect());
         let entry = |direction, version, at_ns| MigrationRan {
             version,
             direction,
@@ -245,7 +249,8 @@ mod tests {
         };
         let up = Direction::Up;
         let down = Direction::Down;
-        // 1 and 2 were another BBS's; 3 was inserted at 20 with 9 above.
+        // 1 and 2 were another BBS's; 3 was inserted at 20 with 9 above; 4 is inserted, and has not
+        // run.
         let history = [
             entry(up, 5, 10),
             entry(down, 5, 20),
@@ -262,7 +267,7 @@ mod tests {
             (5, 31, &[1, 2, 3, 5]),
             (2, 5, &[1, 2]),
         ] {
-            let found = ran_before(&catalog, version, &history, at_ns);
+            let found = ran_before(&catalog, &now, version, &history, at_ns);
             assert_eq!(found, ran.iter().copied().collect(), "{version} {at_ns}");
         }
     }

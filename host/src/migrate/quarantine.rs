@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, signed};
 use bbs_files::digest::digest_of;
+use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::schema::Table;
 use bbs_lens::{LensError, TableGroup};
@@ -65,6 +66,7 @@ pub struct QuarantineEntry {
     pub to: DataVersion,
     /// The migration that failed; where a record did not open, the first one of the lens.
     pub version: DataVersion,
+    /// The direction of that migration: the way of an insertion goes down and up again.
     pub direction: Direction,
     /// The name and digest of the failed module; empty where no module failed.
     pub module: String,
@@ -229,11 +231,10 @@ fn entry(
     error: &MigrateError,
     now_ns: i64,
 ) -> QuarantineEntry {
-    let first = work
-        .lens
-        .steps()
-        .next()
-        .map_or(work.to, |step| step.manifest().version);
+    let first = work.lens.legs().next().unwrap_or(Leg {
+        version: work.to,
+        direction: work.lens.direction,
+    });
     let TableGroup {
         sources, restored, ..
     } = &work.lens.groups[group];
@@ -242,12 +243,12 @@ fn entry(
     let entry = QuarantineEntry {
         from: work.from,
         to: work.to,
-        direction: work.lens.direction,
+        direction: first.direction,
         pending: true,
         ..QuarantineEntry::without_a_module(
             &key.name(),
             table.expect("a unit has rows or residue"),
-            first,
+            first.version,
             &reason_of_error(error),
             now_ns,
         )
@@ -258,9 +259,12 @@ fn entry(
             LensError::Unit { step, reason, .. }
             | LensError::Step { step, reason, .. }
             | LensError::Slow { step, reason } => (step, reason.clone()),
-            LensError::Counterpart { version, .. } => {
+            LensError::Counterpart {
+                version, direction, ..
+            } => {
                 return QuarantineEntry {
                     version: *version,
+                    direction: *direction,
                     reason: source.to_string(),
                     ..entry
                 };
@@ -270,6 +274,7 @@ fn entry(
     };
     QuarantineEntry {
         version: step.version,
+        direction: step.direction,
         module: step.module.clone(),
         digest: step.digest.clone(),
         reason,

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
+use bbs_lens::layout::manifest::Direction;
 use bbs_lens::transform::Transform;
 use bbs_modules::Module;
 use clap::{Args, Subcommand};
@@ -168,7 +169,6 @@ async fn show(
 
 fn long(entry: &QuarantineEntry) -> String {
     let QuarantineEntry {
-        direction,
         from,
         to,
         version,
@@ -185,7 +185,8 @@ fn long(entry: &QuarantineEntry) -> String {
         let place = "no migration; a serving host could not read it".to_owned();
         lines.push(("Failed at", place));
     } else {
-        lines.push(("Way", format!("{direction} from {from} to {to}")));
+        let way = Direction::between(*from, *to);
+        lines.push(("Way", format!("{way} from {from} to {to}")));
         let place = match module.as_str() {
             "" => format!("{version}, before any module ran"),
             module => format!("{version}-{module}, sha256 {digest}"),

@@ -73,7 +73,7 @@ pub(crate) async fn give_back(context: &Context, fence: &Fence) -> Result<(), Mi
 
 /// Whether the step that failed does not lie between the unit and the database.
 fn belongs(entry: &QuarantineEntry, current: DataVersion) -> bool {
-    match entry.direction {
+    match Direction::between(entry.from, entry.to) {
         Direction::Up => current < entry.version,
         Direction::Down => current >= entry.version,
     }

@@ -392,6 +392,47 @@ async fn unit_in_quarantine_returns_by_the_line_that_it_was_taken_from() {
     assert!(quarantined(&world.context).await.unwrap().is_empty());
 }
 
+/// The history has no entry of an insertion that has not run.
+#[tokio::test]
+async fn unit_that_stops_the_insertion_is_replayed_through_it() {
+    let world = ran_without(4, 6).await;
+    world.spoil_run_info("fixed_lrps", "app-00003").await;
+    world.up(7).await.unwrap_err();
+    let replayed = replay(&world.context, "app-00003", None).await.unwrap();
+    let Replay { entry, reason, .. } = &replayed;
+    assert_eq!((entry.version, entry.direction), (4, Direction::Up));
+    assert_eq!(reason.as_deref(), Some("run_info has no tags"));
+    assert!(replayed.input.is_some());
+}
+
+/// Migration 3, which refuses the instances of one app on its way down.
+fn refuse_down(direction: Direction, run: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
+    let table = &batch.tables[0];
+    let mut rows = 0..*table.unit_offsets.last().unwrap() as usize;
+    let refused = Value::Text(b"app-00003");
+    if direction == Direction::Down
+        && rows.any(|row| table.columns[0].get(Encoding::Text, row) == refused)
+    {
+        return Err("not down".to_owned());
+    }
+    let applied = all()[2].apply(direction, run, batch);
+    applied.map_err(|fault| fault.reason)
+}
+
+#[tokio::test]
+async fn unit_that_is_refused_on_the_way_down_of_an_insertion_is_replayed_downwards() {
+    let mut world = ran_without(2, 3).await;
+    let manifest = all()[2].manifest().clone();
+    world.context.migrations[2] = migrations::native(manifest, refuse_down);
+    world.up(5).await.unwrap_err();
+    let replayed = replay(&world.context, "app-00003", None).await.unwrap();
+    let Replay { entry, reason, .. } = &replayed;
+    assert_eq!((entry.version, entry.direction), (3, Direction::Down));
+    assert_eq!((entry.from, entry.to), (3, 5));
+    assert_eq!(reason.as_deref(), Some("not down"));
+    assert_eq!(replayed.input.unwrap().tables[0].name, "actual_lrps");
+}
+
 /// Turns the marks of evacuating instances around.
 fn turn_around(_: Direction, _: &RunArguments, batch: &Batch) -> Result<Outcome, String> {
     let table = &batch.tables[0];
