@@ -137,18 +137,21 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
     check_keys(&mut reader, &work, 0..work.lens.groups.len()).await?;
     let arguments = work.stored_arguments(&mut reader, context.now_ns).await?;
     drop(reader);
+    let is_insertion = !way.inserted().is_empty();
     let steps = work.lens.steps().zip(work.lens.legs()).map(|(step, leg)| {
         let restorable = work.lens.restorable().iter();
         let found = restorable.filter(|(of, _)| *of == leg.version).cloned();
         let layouts = way.layouts(leg.direction);
         let manifest = step.manifest();
+        // An insertion goes through the layouts below what ran in memory alone.
+        let is_written = !is_insertion || leg.version > from;
         let round_trip = RoundTrip::new(
             layouts,
             &context.migrations,
             manifest,
             leg.direction,
             found,
-            work.dialect,
+            is_written.then_some(work.dialect),
         )?;
         Ok(CheckedStep {
             round_trip: Arc::new(round_trip),
@@ -171,7 +174,7 @@ pub async fn check(context: &Context, to: DataVersion) -> Result<Checked, Migrat
         arguments: Arc::new(arguments),
         unreadable: Troubles::default(),
         units: 0,
-        is_insertion: !way.inserted().is_empty(),
+        is_insertion,
         refused: BTreeSet::new(),
     };
     let total = partial_run::all_units(context, &work).await?;

@@ -22,7 +22,8 @@ pub(super) struct RoundTrip {
     there: Lens,
     /// Absent if the migration is not reversible.
     back: Option<Lens>,
-    dialect: Dialect,
+    /// The database that the results have to fit, if any.
+    writes_to: Option<Dialect>,
 }
 
 /// A unit that would not come back as it was.
@@ -56,7 +57,7 @@ impl RoundTrip {
         migration: &Manifest,
         direction: Direction,
         restorable: impl IntoIterator<Item = (DataVersion, String)>,
-        dialect: Dialect,
+        writes_to: Option<Dialect>,
     ) -> Result<Self, ComposeError> {
         let version = migration.version;
         let below = layouts.migrations().up_to(version - 1).newest();
@@ -80,7 +81,7 @@ impl RoundTrip {
         Ok(Self {
             there,
             back,
-            dialect,
+            writes_to,
         })
     }
 
@@ -175,7 +176,7 @@ impl RoundTrip {
             groups: &groups,
             arguments,
             keyring,
-            writes_to: Some(self.dialect),
+            writes_to: self.writes_to,
         }
         .sift(batch, left)
     }

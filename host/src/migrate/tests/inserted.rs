@@ -327,6 +327,32 @@ async fn insertion_that_only_adds_is_made_in_place() {
     assert_eq!(after, before);
 }
 
+/// The way goes down through a column that is narrower, and writes nothing there.
+#[tokio::test]
+async fn check_of_an_insertion_permits_texts_that_only_the_layouts_in_between_do_not_hold() {
+    let mut world = TestEngine::with_rows(3).await;
+    let domain = Column::varchar("domain", 700);
+    let widen = migrations::manifest(5, "widen").alter_column("desired_lrps", domain);
+    let mut catalog = without(4);
+    catalog.truncate(3);
+    catalog.push(migrations::native(widen, migrations::none));
+    world.context.migrations.clone_from(&catalog);
+    world.up(5).await.unwrap();
+    let long = "d".repeat(500);
+    world
+        .execute(&format!("UPDATE desired_lrps SET domain = '{long}'"))
+        .await;
+    let [gpus, marker] = additive();
+    catalog.insert(3, gpus);
+    catalog.push(marker);
+    world.context.migrations = catalog;
+    let checked = check(&world.context, 8).await.unwrap();
+    assert_eq!(checked.lost(), 0, "{:?}", checked.migrations);
+    world.up(8).await.unwrap();
+    let apps = world.rows("desired_lrps").await;
+    assert!(apps.iter().all(|app| app["domain"] == long));
+}
+
 /// Another host whose catalog has not the insertion.
 #[tokio::test]
 async fn host_with_the_older_catalog_serves_until_the_cut_over_and_not_after() {
