@@ -2,7 +2,7 @@
 //! still the one that it was taken from, and not another that a client has made under the same key.
 //! The records are compared as they are on the lower side of a step, which both directions see.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::budget::OverBudget;
 use super::digests;
@@ -16,14 +16,18 @@ use crate::layout::schema::Table;
 
 /// The tables of a step whose rows are bound to records, with the records of the units.
 pub(super) struct Bound {
-    /// By table that the step drops, the partition key.
-    dropped: BTreeMap<String, String>,
-    /// By table that the step creates, and whose rows are given back, the partition key.
-    restored: BTreeMap<String, String>,
-    /// By partition key, the classes of the tables with the records.
-    owners: BTreeMap<String, Vec<usize>>,
-    /// By partition key, what identifies the record of each unit.
-    identities: BTreeMap<String, Vec<Vec<u8>>>,
+    /// Of the tables that the step drops.
+    dropped: BTreeMap<String, Owners>,
+    /// Of the tables that the step creates, and whose rows are given back.
+    restored: BTreeMap<String, Owners>,
+}
+
+/// The tables with the records that the rows of a table belong to.
+struct Owners {
+    tables: Vec<String>,
+    classes: Vec<usize>,
+    /// What identifies the record of each unit.
+    identities: Vec<Vec<u8>>,
 }
 
 impl Bound {
@@ -46,29 +50,28 @@ impl Bound {
         let is_restored = |table: &&Table| {
             given_back(&table.name) && step.creates(&table.name) && !step.fills(&table.name)
         };
-        let dropped = by_partition_key(dropped);
-        let restored = by_partition_key(step.target.tables.values().filter(is_restored));
-        let keys: BTreeSet<_> = dropped.values().chain(restored.values()).collect();
-        let class = |owner: String| {
+        let restored = step.target.tables.values().filter(is_restored);
+        let class = |owner: &String| {
             let name = match step.direction {
-                Direction::Up => Some(owner),
-                Direction::Down => name_before(&step.changes, &owner),
+                Direction::Up => Some(owner.clone()),
+                Direction::Down => name_before(&step.changes, owner),
             };
             name.filter(|name| frame.has(name))
                 .map(|name| frame.table(&name).class)
         };
-        let classes = |key: &String| {
-            (
-                key.clone(),
-                step.owners(key).into_iter().filter_map(class).collect(),
-            )
+        let owners = |table: &Table| {
+            let tables = step.owners(table);
+            let owners = Owners {
+                classes: tables.iter().filter_map(class).collect(),
+                tables,
+                identities: Vec::new(),
+            };
+            (table.name.clone(), owners)
         };
-        let owners = keys.into_iter().map(classes).collect();
+        let is_of_units = |table: &&Table| table.partition_key.is_some();
         Self {
-            dropped,
-            restored,
-            owners,
-            identities: BTreeMap::new(),
+            dropped: dropped.filter(is_of_units).map(owners).collect(),
+            restored: restored.filter(is_of_units).map(owners).collect(),
         }
     }
 
@@ -83,49 +86,30 @@ impl Bound {
         if step.direction != direction {
             return Ok(());
         }
-        for key in self.owners.keys() {
-            let owners: Vec<_> = step
-                .owners(key)
-                .into_iter()
-                .filter(|owner| frame.has(owner))
-                .collect();
-            self.identities
-                .insert(key.clone(), digests::identities(frame, &owners)?);
+        for owners in self.dropped.values_mut().chain(self.restored.values_mut()) {
+            let present = owners.tables.iter().filter(|owner| frame.has(owner));
+            let present: Vec<_> = present.cloned().collect();
+            owners.identities = digests::identities(frame, &present)?;
         }
         Ok(())
     }
 
     /// Makes the units of the dropped tables those of their records.
     pub(super) fn join_dropped(&self, frame: &mut Frame<'_>) {
-        self.join(&self.dropped, frame);
+        join(&self.dropped, frame);
     }
 
     /// As [`join_dropped`](Self::join_dropped), for the tables that the step has created.
     pub(super) fn join_restored(&self, frame: &mut Frame<'_>) {
-        self.join(&self.restored, frame);
-    }
-
-    fn join(&self, tables: &BTreeMap<String, String>, frame: &mut Frame<'_>) {
-        for (table, key) in tables
-            .iter()
-            .filter(|(table, _)| frame.has(table))
-            .collect::<Vec<_>>()
-        {
-            self.owners[key]
-                .iter()
-                .for_each(|class| frame.join_class(table, *class));
-        }
+        join(&self.restored, frame);
     }
 
     /// Binds the saved rows of the dropped tables.
     pub(super) fn identify_entries(&self, left_by: Leg, entries: &mut [ResidueEntry]) {
         for entry in entries.iter_mut().filter(|entry| entry.left_by == left_by) {
-            if let Some(identities) = self
-                .dropped
-                .get(&entry.table)
-                .and_then(|key| self.identities.get(key))
-            {
-                entry.value.digest.clone_from(&identities[entry.unit]);
+            if let Some(owners) = self.dropped.get(&entry.table) {
+                let identity = &owners.identities[entry.unit];
+                entry.value.digest.clone_from(identity);
             }
         }
     }
@@ -133,18 +117,19 @@ impl Bound {
     /// The identity of the record of each unit of a table that is given back; empty where it
     /// belongs to none.
     pub(super) fn identities(&self, table: &str, units: usize) -> Vec<Vec<u8>> {
-        let identities = self
-            .restored
-            .get(table)
-            .and_then(|key| self.identities.get(key));
-        identities
-            .cloned()
-            .unwrap_or_else(|| vec![Vec::new(); units])
+        let owners = self.restored.get(table);
+        owners.map_or_else(
+            || vec![Vec::new(); units],
+            |owners| owners.identities.clone(),
+        )
     }
 }
 
-fn by_partition_key<'a>(tables: impl Iterator<Item = &'a Table>) -> BTreeMap<String, String> {
-    tables
-        .filter_map(|table| Some((table.name.clone(), table.partition_key.clone()?)))
-        .collect()
+fn join(tables: &BTreeMap<String, Owners>, frame: &mut Frame<'_>) {
+    for (table, owners) in tables {
+        if frame.has(table) {
+            let classes = owners.classes.iter();
+            classes.for_each(|class| frame.join_class(table, *class));
+        }
+    }
 }

@@ -8,7 +8,7 @@ use super::bisect;
 use super::error::{FailedStep, LensError};
 use super::transform::Transform;
 use crate::layout::history::Leg;
-use crate::layout::history::name_before;
+use crate::layout::history::{name_before, share_units};
 use crate::layout::manifest::{Access, Change, DataVersion, Direction};
 use crate::layout::schema::{Column, Layout, Table};
 use crate::layout::values::Encoding;
@@ -222,17 +222,15 @@ impl Step {
 
     /// The tables with the records that the units of a table belong to, as they are on the lower
     /// side of the migration. Units of several kinds may have the same keys, and differ in the name
-    /// of the column. A table that the migration drops on its way up is none of them: on the way
-    /// down it has no records until its rows are restored.
-    pub(super) fn owners(&self, partition_key: &str) -> Vec<String> {
+    /// or type of the column. A table that the migration drops on its way up is none of them: on
+    /// the way down it has no records until its rows are restored.
+    pub(super) fn owners(&self, bound: &Table) -> Vec<String> {
         let lower = if self.direction == Direction::Up {
             &self.source
         } else {
             &self.target
         };
-        let is_owner = |table: &&Table| {
-            table.identifies_units() && table.partition_key.as_deref() == Some(partition_key)
-        };
+        let is_owner = |table: &&Table| table.identifies_units() && share_units(table, bound);
         let is_on_both_sides = |table: &&Table| match self.direction {
             Direction::Up => self.dropped().all(|dropped| dropped.name != table.name),
             Direction::Down => !self.creates(&table.name),

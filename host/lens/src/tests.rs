@@ -319,6 +319,24 @@ fn steps_are_chained_in_memory_in_both_directions() {
     assert_eq!(lens(&steps, 4, 4).steps().count(), 0);
 }
 
+/// Rows of a dropped table are bound to records by their keys, and a database compares no keys of
+/// different types.
+#[test]
+fn table_whose_key_has_another_type_shares_no_units_with_records() {
+    let records = table("records").column(Column::varchar("created_at", 9));
+    let number = Column::big_integer("guid");
+    for (key, groups) in [(number, 2), (Column::varchar("guid", 9), 1)] {
+        let counters = Table::new("counters")
+            .column(key)
+            .primary_key(["guid"])
+            .partition_key("guid");
+        let first = manifest(1).create_table(records.clone());
+        let second = manifest(2).create_table(counters);
+        let steps = [first, second].map(|manifest| step(manifest, nothing));
+        assert_eq!(lens(&steps, 2, 1).groups.len(), groups);
+    }
+}
+
 fn apply(lens: &Lens, units: &LensInput, search: Search) -> Result<Applied, Vec<LensError>> {
     lens.apply(
         lens.tables["apps"].group,

@@ -14,7 +14,7 @@ use super::manifest::{Change, DataVersion, Direction, Manifest};
 use super::migration_set::MigrationSet;
 use super::schema::Layout;
 
-pub use access::{column_before, name_before, needed_by_new_rows};
+pub use access::{column_before, name_before, needed_by_new_rows, share_units};
 pub use additions::Additions;
 pub use binding::Unbound;
 pub use way::{Leg, Way};
@@ -135,6 +135,15 @@ pub enum Problem {
     MovedWithin { table: String, column: String },
     #[error("{direction} names table {table:?}, which has no partition key and so no units")]
     AccessWithoutUnits { direction: Direction, table: String },
+    #[error(
+        "{direction} names tables {table:?} and {other:?}, whose partition keys have different types, so they have no units in \
+         common"
+    )]
+    UnlikeKeys {
+        direction: Direction,
+        table: String,
+        other: String,
+    },
     #[error("{direction} names table {table:?} twice")]
     RepeatedAccess { direction: Direction, table: String },
     #[error("{direction} names column {column:?} of table {table:?} twice")]

@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use super::{Problem, directed_changes};
 use crate::layout::manifest::{Access, Change, Direction, Manifest};
 use crate::layout::schema::{Column, Layout, Table};
+use crate::layout::values::Encoding;
 
 pub(super) fn check(before: &Layout, after: &Layout, manifest: &Manifest) -> Result<(), Problem> {
     if !manifest.reversible && !manifest.down.is_empty() {
@@ -48,6 +49,20 @@ pub fn name_before(changes: &[Change], table: &str) -> Option<String> {
         }
     }
     Some(name)
+}
+
+/// Whether tables have the same partition key, of one type: rows with the same value are of one
+/// unit.
+pub fn share_units(one: &Table, other: &Table) -> bool {
+    one.partition_key.is_some()
+        && one.partition_key == other.partition_key
+        && key_encoding(one) == key_encoding(other)
+}
+
+/// The encoding of the partition key; none without one.
+fn key_encoding(table: &Table) -> Option<Encoding> {
+    let key = table.find_column(table.partition_key.as_ref()?)?;
+    Some(key.kind.into())
 }
 
 /// The origin of a column that a table has after some changes.
@@ -129,6 +144,18 @@ fn check_direction(
             });
         }
         check_access(source, target, changes, direction, access)?;
+    }
+    // PostgreSQL compares no text with a number.
+    let key = |access: &Access| key_encoding(&target.tables[&access.table]);
+    if let Some(other) = accesses
+        .iter()
+        .find(|access| key(access) != key(&accesses[0]))
+    {
+        return Err(Problem::UnlikeKeys {
+            direction,
+            table: accesses[0].table.clone(),
+            other: other.table.clone(),
+        });
     }
     check_values(source, target, changes, accesses)
 }

@@ -2,7 +2,7 @@
 //! recognises them by: another client may remove the record meanwhile and make one under its key,
 //! which must get nothing of it.
 
-use super::LayoutHistory;
+use super::{LayoutHistory, share_units};
 use crate::layout::manifest::{Change, Direction, Manifest};
 use crate::layout::schema::{Column, Layout, Table};
 
@@ -70,7 +70,7 @@ fn unbound_rows(table: &Table, below: &Layout) -> Option<Unbound> {
     let mut records = below
         .tables
         .values()
-        .filter(|below| below.partition_key.as_ref() == Some(key))
+        .filter(|below| share_units(below, table))
         .peekable();
     records.peek()?;
     let is_bound = records.any(Table::identifies_units);

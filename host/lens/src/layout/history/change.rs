@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     LONGEST_DEFAULT, LONGEST_KEY, LONGEST_VARCHAR, MOST_COLUMNS, MOST_INDEXES, MOST_TABLES,
-    Problem, column_before,
+    Problem, column_before, share_units,
 };
 use crate::layout::manifest::Change;
 use crate::layout::schema::{
@@ -207,9 +207,7 @@ impl Layout {
         let source = self.known(from)?.clone();
         let target = self.known(to)?;
         absent(target, column)?;
-        let alike = source.partition_key.is_some()
-            && source.partition_key == target.partition_key
-            && source.primary_key == target.primary_key;
+        let alike = share_units(&source, target) && source.primary_key == target.primary_key;
         if !alike || from == to {
             return Err(Problem::MoveBetween {
                 from: from.to_owned(),

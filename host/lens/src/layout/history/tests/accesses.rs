@@ -148,6 +148,43 @@ fn down_access_of_an_irreversible_step_and_residue_without_a_row_function_are_re
 }
 
 #[test]
+fn tables_whose_keys_have_different_types_have_no_units_in_common() {
+    let numbers = Table::new("numbers")
+        .column(Column::big_integer("guid"))
+        .column(nullable("text"))
+        .primary_key(["guid"])
+        .partition_key("guid");
+    let layout = before().apply(&step().create_table(numbers)).unwrap();
+    let problem = |manifest: Manifest| {
+        let manifest = Manifest {
+            version: 3,
+            ..manifest
+        };
+        layout.apply(&manifest).unwrap_err().problem
+    };
+    let accesses = ["apps", "numbers"].map(|table| Access::to(table).reads(["guid"]));
+    let unlike = |direction| Problem::UnlikeKeys {
+        direction,
+        table: "apps".into(),
+        other: "numbers".into(),
+    };
+    let [apps, numbers] = accesses.clone();
+    let up = step().up(apps).up(numbers);
+    assert_eq!(problem(up), unlike(Direction::Up));
+    let [apps, numbers] = accesses;
+    let down = step().down(apps).down(numbers);
+    assert_eq!(problem(down), unlike(Direction::Down));
+    let moved = Problem::MoveBetween {
+        from: "numbers".into(),
+        to: "other".into(),
+    };
+    assert_eq!(
+        problem(step().move_column("text", "numbers", "other")),
+        moved
+    );
+}
+
+#[test]
 fn access_to_a_table_created_by_moved_columns_is_rejected() {
     let manifest = step()
         .create_table(table("new"))
