@@ -394,15 +394,14 @@ pub fn is_deadlock(error: &(dyn std::error::Error + 'static)) -> bool {
         .any(|source| mysql_number(source) == Some(MYSQL_DEADLOCK))
 }
 
+/// The routine of PostgreSQL that finds a column of another type. Its message is in the language of
+/// the server, and its code that of anything that is not supported.
+const POSTGRES_CHANGED_TYPE: &str = "RevalidateCachedQuery";
+
 /// Whether a statement that the session has prepared cannot be used any more: PostgreSQL has
 /// forgotten it, or the type of a column has changed.
 pub(super) fn is_outdated(error: &SqlError) -> bool {
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    match error.code().as_deref() {
-        Some("26000") => true,
-        Some("0A000") => error.message().contains("cached plan"),
-        _ => false,
-    }
+    postgres_error(error).is_some_and(|postgres| {
+        postgres.code() == "26000" || postgres.routine() == Some(POSTGRES_CHANGED_TYPE)
+    })
 }
