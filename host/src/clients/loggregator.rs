@@ -30,8 +30,6 @@ const AGENT: &str = "metron";
 /// The source type of app log lines.
 const SOURCE_TYPE: &str = "DIEGO-API";
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// A connection on which nothing is received for this long is closed.
-const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
 /// Not configured, nothing is sent. Clones share the agent.
 #[derive(Debug, Clone, Default)]
@@ -187,11 +185,10 @@ fn connect_later(
         source,
     };
     let endpoint = Endpoint::from_shared(format!("https://{address}")).map_err(refused)?;
-    let endpoint = endpoint
-        .connect_timeout(CONNECT_TIMEOUT)
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .keep_alive_timeout(KEEP_ALIVE);
+    // Without pings: a gRPC server in Go closes a connection with more than one in five minutes. The
+    // agent is on this machine, whose system closes the connections of one that ends.
     Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
         .tls_config(config)
         .map_err(LoggregatorError::Tls)?
         .connect_lazy())
