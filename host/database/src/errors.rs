@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use sqlx::mysql::MySqlDatabaseError;
 use sqlx::postgres::{PgDatabaseError, PgSeverity};
@@ -49,11 +50,19 @@ const PASSING: [ErrorKind; 7] = [
     ErrorKind::UnexpectedEof,
 ];
 
+/// A statement ran longer than its limit, on a server that answers others. It would do so again.
+#[derive(Debug, thiserror::Error)]
+#[error("a statement ran longer than {0:?}; see db_read_timeout and db_write_timeout")]
+pub(super) struct RanTooLong(pub(super) Duration);
+
 /// Whether a connection failed for a reason that passes: the server is not there, starts or ends,
 /// has no place for another one, or is outside of its cluster.
 fn is_unreachable(error: &SqlError) -> bool {
     match error {
-        SqlError::Io(io) => PASSING.contains(&io.kind()),
+        SqlError::Io(io) => {
+            let is_overdue = io.get_ref().is_some_and(|inner| inner.is::<RanTooLong>());
+            PASSING.contains(&io.kind()) && !is_overdue
+        }
         _ => {
             is_shutdown(error)
                 || is_full(error)

@@ -140,6 +140,11 @@ impl Driver for MysqlDriver {
         &self.statements
     }
 
+    // MySQL has no limit for statements that write, nor for those that change the schema.
+    fn ends_long_statements(&self) -> bool {
+        self.is_mariadb
+    }
+
     fn kill(number: u64) -> String {
         format!("KILL {number}")
     }

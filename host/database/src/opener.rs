@@ -48,6 +48,10 @@ pub(super) trait Driver: fmt::Debug + Send + Sync + Sized + 'static {
     /// The statements of transactions.
     fn statements(&self) -> &Statements;
 
+    /// Whether the server itself ends each statement at its limit, so that one without an answer by
+    /// then has lost its connection.
+    fn ends_long_statements(&self) -> bool;
+
     /// The statement that ends the session with this number, of the same user.
     fn kill(number: u64) -> String;
 
@@ -252,13 +256,16 @@ impl<D: Driver> Opener<D> {
     }
 
     /// Ends a session at the server, so that what it has locked is free at once. The address may
-    /// lead to several servers; a session of another one is left alone.
-    pub(super) async fn kill(&self, name: &SessionName) -> Result<(), SqlError> {
+    /// lead to several servers; a session of another one is left alone. Returns whether the session
+    /// was ended.
+    pub(super) async fn kill(&self, name: &SessionName) -> Result<bool, SqlError> {
         let mut connected = self.driver.connect().await?;
-        if connected.name.server == name.server {
+        let is_on_this_server = connected.name.server == name.server;
+        if is_on_this_server {
             D::run(&mut connected.connection, &D::kill(name.number).into()).await?;
         }
-        connected.connection.close().await
+        connected.connection.close().await?;
+        Ok(is_on_this_server)
     }
 
     /// Runs a task that [`Self::closed`] waits for.

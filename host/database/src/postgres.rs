@@ -105,6 +105,10 @@ impl Driver for PostgresDriver {
         &self.statements
     }
 
+    fn ends_long_statements(&self) -> bool {
+        true
+    }
+
     fn kill(number: u64) -> String {
         format!("SELECT pg_terminate_backend({number})")
     }

@@ -3,6 +3,7 @@
 //! no other caller gets a session in which it goes on.
 
 use std::future;
+use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use super::SqlError;
-use super::errors::{is_lost, is_out_of_cluster};
+use super::errors::{RanTooLong, is_lost, is_out_of_cluster};
 use super::opener::{ConnectionOf, Driver, Opener, WaitLimit};
 use super::outage::timed_out;
 
@@ -172,19 +173,23 @@ impl<D: Driver> ServerSession<D> {
 
     /// Ends the session, in which a statement runs longer than its limit.
     pub(super) async fn overdue(&mut self) -> SqlError {
-        if let Some(pooled) = self.pooled.take() {
+        let is_ended = match self.pooled.take() {
             // On the heap, since it is rare and the futures of all callers would contain it.
-            Box::pin(kill(Unsettled(Some(pooled)), &self.pool)).await;
+            Some(pooled) => Box::pin(kill(Unsettled(Some(pooled)), &self.pool)).await,
+            None => false,
+        };
+        if is_ended && !self.driver().ends_long_statements() {
+            // No outage, after which a migration would begin the same statement again, for ever.
+            let overdue = RanTooLong(self.limit);
+            return SqlError::Io(io::Error::new(ErrorKind::TimedOut, overdue));
         }
-        ran_too_long(self.limit)
+        no_end_within(self.limit)
     }
 }
 
-/// The error of a statement that runs longer than its limit.
-pub(super) fn ran_too_long(limit: Duration) -> SqlError {
-    timed_out(format!(
-        "a statement ran longer than {limit:?}; see db_read_timeout and db_write_timeout"
-    ))
+/// The error of a statement without an answer within its limit, on a server that may be away.
+pub(super) fn no_end_within(limit: Duration) -> SqlError {
+    timed_out(RanTooLong(limit).to_string())
 }
 
 /// The answer to a statement, while it is read.
@@ -238,8 +243,9 @@ impl<D: Driver> Drop for ServerSession<D> {
         }
         let pool = self.pool.clone();
         if self.is_unreadable() {
-            let killed = async move { kill(unsettled, &pool).await };
-            self.pool.manager().spawn(killed);
+            self.pool.manager().spawn(async move {
+                kill(unsettled, &pool).await;
+            });
         } else if !self.is_altered {
             let settled = settle(unsettled, pool, self.is_in_transaction);
             self.pool.manager().spawn(settled);
@@ -286,16 +292,22 @@ async fn settle<D: Driver>(
     match timeout(GRACE, settled).await {
         Ok(Ok(())) => unsettled.give_back(),
         Ok(Err(_)) => {}
-        Err(_) => kill(unsettled, &pool).await,
+        Err(_) => {
+            kill(unsettled, &pool).await;
+        }
     }
 }
 
 /// Ends a session at the server, which may not notice that its connection is closed while it waits
-/// for a lock. Its place in the pool is taken until then.
-async fn kill<D: Driver>(mut unsettled: Unsettled<D>, pool: &Pool<Opener<D>>) {
+/// for a lock. Its place in the pool is taken until then. Returns whether the server has ended it.
+async fn kill<D: Driver>(mut unsettled: Unsettled<D>, pool: &Pool<Opener<D>>) -> bool {
     let name = unsettled.session().name().clone();
-    let killed = timeout(LONGEST_KILL, pool.manager().kill(&name)).await;
-    if let Ok(Err(reason)) = killed {
-        tracing::warn!(%reason, "a statement that nothing waits for could not be ended at the server");
+    match timeout(LONGEST_KILL, pool.manager().kill(&name)).await {
+        Ok(Ok(is_ended)) => is_ended,
+        Ok(Err(reason)) => {
+            tracing::warn!(%reason, "a statement that nothing waits for could not be ended at the server");
+            false
+        }
+        Err(_) => false,
     }
 }

@@ -18,7 +18,7 @@ use super::mysql::MysqlDriver;
 use super::opener::Driver;
 use super::postgres::PostgresDriver;
 use super::replacement::SessionReplacement;
-use super::session::{ServerSession, ran_too_long};
+use super::session::{ServerSession, no_end_within};
 use super::statement::{IntoStatement, Statement, StatementLimits};
 use super::statistics::{Counters, OpenTransaction, Query};
 use super::{Dialect, Row, SqlError};
@@ -108,7 +108,7 @@ fn with_limited_waits<'a>(
         expiry
             .as_mut()
             .poll(context)
-            .map(|()| Some(Err(ran_too_long(limit))))
+            .map(|()| Some(Err(no_end_within(limit))))
     })
 }
 

@@ -18,7 +18,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use backon::BackoffBuilder;
-use bbs_database::{Dialect, StatementResult, Transaction, schema, sql};
+use bbs_database::{Dialect, SqlError, StatementResult, Transaction, schema, sql};
 use bbs_lens::layout::schema::{Index, Layout, Table};
 use bbs_work::pauses;
 use bbs_work::progress::Wait;
@@ -288,9 +288,12 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     let renamed = match change_names(context, fence, source, target, &underway).await {
         // Without an answer the server may have changed the names, or do so yet: then the next
         // start completes it. A transient error is an answer.
-        Err(fault @ MigrateError::Fence(FenceError::Schema { .. }))
-            if fault.is_transient() || !fault.is_outage() =>
-        {
+        Err(
+            fault @ MigrateError::Fence(FenceError::Schema {
+                source: SqlError::Database(_),
+                ..
+            }),
+        ) if fault.is_transient() || !fault.is_outage() => {
             patiently(context, || take_back(fence, job, history)).await?;
             return Err(fault);
         }
