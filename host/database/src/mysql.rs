@@ -27,6 +27,19 @@ const WRITE: &str = "START TRANSACTION";
 /// error.
 const SQL_MODE: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
 
+/// Settings that every server has and any user may change.
+const SETTINGS: [&str; 5] = [
+    // Changes by other columns than keys would be refused.
+    "sql_safe_updates = 0",
+    // A look would leave a transaction open in its session, in which no other one begins then.
+    "autocommit = 1",
+    "completion_type = 0",
+    // No limit. `DEFAULT` would be that of the server.
+    "sql_select_limit = 18446744073709551615",
+    // Some errors are recognised by their messages.
+    "lc_messages = 'en_US'",
+];
+
 /// How long the server keeps an idle connection outside of transactions, in seconds: its own
 /// default, which is longer than the pool keeps one.
 const IDLE_S: u32 = 28_800;
@@ -335,9 +348,8 @@ fn number<T: std::str::FromStr<Err = std::num::ParseIntError>>(
         .map_err(|fault| SqlError::Decode(Box::new(fault)))
 }
 
-/// Sets what statements depend on, whatever the server's own settings are. Safe updates would
-/// refuse changes by other columns than keys; snapshot isolation would end a transaction that
-/// waited for a row instead of showing it.
+/// Sets what statements depend on, whatever the server's own settings are. Snapshot isolation would
+/// end a transaction that waited for a row instead of showing it.
 ///
 /// MariaDB takes seconds and ends an idle transaction; MySQL takes milliseconds, limits only
 /// reading statements, and has the limit of [`Properties::statements`]. A wait for a row is as long
@@ -352,7 +364,6 @@ async fn begin_session(
     let idle_s = idle_in_transaction_s(limits);
     let mut settings = vec![
         format!("sql_mode = '{SQL_MODE}'"),
-        "sql_safe_updates = 0".to_owned(),
         format!("wait_timeout = {IDLE_S}"),
         format!(
             "lock_wait_timeout = {}",
@@ -360,6 +371,7 @@ async fn begin_session(
         ),
         format!("innodb_lock_wait_timeout = {idle_s}"),
     ];
+    settings.extend(SETTINGS.map(str::to_owned));
     if is_mariadb {
         settings.push(format!("idle_transaction_timeout = {idle_s}"));
         settings.push(format!(

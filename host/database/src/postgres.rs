@@ -36,7 +36,11 @@ const ALL_ROWS: &str = "SET row_security = off";
 
 /// The server notices within a second that the host of a statement has ended, and ends the
 /// statement. Not every system can.
-const NOTICE_END: &str = "DO $$ BEGIN SET client_connection_check_interval = 1000; EXCEPTION WHEN OTHERS THEN NULL; END $$";
+const NOTICE_END: &str = "client_connection_check_interval = 1000";
+
+/// From PostgreSQL 17 on, the limit of a server may end sessions that keep to those of this host,
+/// such as one that builds an index.
+const ANY_TRANSACTION_TIME: &str = "transaction_timeout = 0";
 
 /// Distinguishes a server from others by its start.
 const NAME: &str = "SELECT pg_backend_pid()::bigint, pg_postmaster_start_time()::text";
@@ -213,15 +217,22 @@ async fn session_mark(session: &mut ServerSession<PostgresDriver>) -> Result<Str
 fn session(server: &Server) -> String {
     let limits = &server.limits;
     let mut session = format!(
-        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {NOTICE_END}; {ALL_ROWS}; {BY_KEY}",
+        "SET statement_timeout = {}; SET idle_in_transaction_session_timeout = {}; {}; {}; {ALL_ROWS}; {BY_KEY}",
         limits.statement_timeout.as_millis(),
-        limits.idle_in_transaction_timeout.as_millis()
+        limits.idle_in_transaction_timeout.as_millis(),
+        set_if_known(NOTICE_END),
+        set_if_known(ANY_TRANSACTION_TIME)
     );
     for (name, value) in &server.settings {
         let [name, value] = [name, value].map(|text| text.replace('\\', r"\\").replace('\'', "''"));
         session += &format!("; SELECT set_config(E'{name}', E'{value}', false)");
     }
     session
+}
+
+/// The statement that changes a setting which not every server has.
+fn set_if_known(setting: &str) -> String {
+    format!("DO $$ BEGIN SET {setting}; EXCEPTION WHEN OTHERS THEN NULL; END $$")
 }
 
 #[cfg(test)]
