@@ -2,6 +2,7 @@
 //! from them is decided by callers.
 
 use std::borrow::Cow;
+use std::error::Error;
 use std::fmt::Display;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -55,14 +56,23 @@ const PASSING: [ErrorKind; 7] = [
 #[error("a statement ran longer than {0:?}; see db_read_timeout and db_write_timeout")]
 pub(super) struct RanTooLong(pub(super) Duration);
 
+/// A server had no place for another session a moment ago.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the server has no place for another connection, and none of those that are open is free; raise its limit"
+)]
+pub(super) struct ServerFull;
+
+/// Whether an error is this one of the host's own.
+fn is_own<T: Error + 'static>(error: &SqlError) -> bool {
+    matches!(error, SqlError::Io(io) if io.get_ref().is_some_and(|inner| inner.is::<T>()))
+}
+
 /// Whether a connection failed for a reason that passes: the server is not there, starts or ends,
 /// has no place for another one, or is outside of its cluster.
 fn is_unreachable(error: &SqlError) -> bool {
     match error {
-        SqlError::Io(io) => {
-            let is_overdue = io.get_ref().is_some_and(|inner| inner.is::<RanTooLong>());
-            PASSING.contains(&io.kind()) && !is_overdue
-        }
+        SqlError::Io(io) => PASSING.contains(&io.kind()) && !is_own::<RanTooLong>(error),
         _ => {
             is_shutdown(error)
                 || is_full(error)
@@ -98,7 +108,7 @@ pub(super) fn is_out_of_cluster(error: &SqlError) -> bool {
 
 /// MySQL and MariaDB: too many connections, of all users or of one. PostgreSQL: the same.
 pub(super) fn is_full(error: &SqlError) -> bool {
-    has_code(error, &[1040, 1203, 1226], &["53300"])
+    is_own::<ServerFull>(error) || has_code(error, &[1040, 1203, 1226], &["53300"])
 }
 
 /// MySQL and MariaDB: the server shuts down; the connection is closed, killed, idle for too long; a

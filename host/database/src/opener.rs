@@ -2,6 +2,7 @@
 //! on the kind of server, and the closing of connections.
 
 use std::fmt;
+use std::io::{self, ErrorKind};
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,13 +11,14 @@ use std::time::{Duration, Instant};
 use backon::Retryable;
 use deadpool::managed::{Manager, Metrics, RecycleError, RecycleResult};
 use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
 use sqlx::{Connection, Database as Sqlx};
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-use super::errors::may_open_later;
+use super::errors::{ServerFull, is_full, may_open_later};
 use super::outage::{self, LONGEST_OUTAGE, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
 use super::{ConnectionLimits, Purpose, SqlError};
@@ -28,6 +30,8 @@ const FRESH: Duration = Duration::from_millis(100);
 const LONGEST_PING: Duration = Duration::from_secs(2);
 /// Longest wait for a session to close.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+/// Pause after a server had no place for another session. Each attempt costs it a process.
+const FULL_PAUSE: Duration = Duration::from_millis(500);
 
 /// A server, as far as a session depends on which it is.
 pub(super) trait Driver: fmt::Debug + Send + Sync + Sized + 'static {
@@ -172,6 +176,8 @@ pub(super) struct Opener<D> {
     /// The sessions whose connections are open, and the tasks that end them.
     open: TaskTracker,
     outage: Arc<Outage>,
+    /// When the server last had no place for another session beside those.
+    full_at: Mutex<Option<Instant>>,
 }
 
 impl<D: Driver> Opener<D> {
@@ -188,6 +194,7 @@ impl<D: Driver> Opener<D> {
             connect_timeout: limits.connect_timeout,
             open: TaskTracker::new(),
             outage,
+            full_at: Mutex::default(),
         }
     }
 
@@ -201,13 +208,27 @@ impl<D: Driver> Opener<D> {
         self.outage.reason().is_some()
     }
 
+    /// Whether the server had no place for a session, and one of those that are open may become
+    /// free.
+    pub(super) fn is_full_beside_others(&self, error: &SqlError) -> bool {
+        is_full(error) && !self.open.is_empty()
+    }
+
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
+        let full_at = *self.full_at.lock();
+        if !self.open.is_empty() && full_at.is_some_and(|at| at.elapsed() < FULL_PAUSE) {
+            return Err(SqlError::Io(io::Error::new(
+                ErrorKind::TimedOut,
+                ServerFull,
+            )));
+        }
         let Some(longest) = self.outage.patience(self.longest()) else {
             return Err(self.unreachable());
         };
         let connecting = (|| self.connect_once())
             .retry(outage::pauses(longest))
-            .when(may_open_later);
+            // Among attempts to open a session, none that returns to the pool would be found.
+            .when(|error: &SqlError| may_open_later(error) && !self.is_full_beside_others(error));
         let mut connecting = pin!(connecting);
         let began = Instant::now();
         loop {
@@ -239,6 +260,9 @@ impl<D: Driver> Opener<D> {
         let connected = self.driver.connect().await;
         match &connected {
             Ok(_) => self.outage.end(),
+            Err(error) if self.is_full_beside_others(error) => {
+                *self.full_at.lock() = Some(Instant::now());
+            }
             Err(error) if may_open_later(error) => self.outage.note(error),
             Err(_) => {}
         }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use backon::Retryable;
 use deadpool::Runtime;
-use deadpool::managed::{Pool, PoolError, QueueMode, Timeouts, WeakPool};
+use deadpool::managed::{Object, Pool, PoolError, QueueMode, Timeouts, WeakPool};
 use tokio::time::{sleep, timeout};
 
 use super::errors::{is_lost, is_transient, may_open_later};
@@ -25,6 +25,8 @@ const MARGIN: Duration = Duration::from_secs(1);
 const LONGEST_IDLE: Duration = Duration::from_secs(600);
 /// Pause between two searches for them.
 const SEARCH: Duration = Duration::from_secs(60);
+/// Pause between two searches for an idle session where the server has no place for another one.
+const NEXT_RETURN: Duration = Duration::from_millis(20);
 /// Pause after a session in which no transaction begins, such as on a node outside of its cluster.
 const NEXT_NODE: Duration = Duration::from_millis(100);
 /// Such sessions before a caller gets the error, if each takes long to refuse.
@@ -83,21 +85,41 @@ impl<D: Driver> SessionPool<D> {
 
     /// A session, as soon as one is free or can be opened.
     pub(super) async fn session(&self) -> Result<ServerSession<D>, SqlError> {
+        let began = Instant::now();
+        let longest = self.limits.connect_timeout;
+        let got = loop {
+            let got = self.pooled(longest.saturating_sub(began.elapsed())).await;
+            let is_full = matches!(
+                &got,
+                Err(PoolError::Backend(error)) if self.opener().is_full_beside_others(error)
+            );
+            if !is_full || began.elapsed() >= longest {
+                break got;
+            }
+            // Each search looks once for a session that has returned, before it opens another.
+            sleep(NEXT_RETURN).await;
+        };
+        let limit = self.limits.statement_timeout + MARGIN;
+        got.map(|pooled| ServerSession::new(pooled, self.pool.clone(), limit))
+            .map_err(|error| self.error(error))
+    }
+
+    /// An idle session, or if there is none, a new one. Waits for this long while all are in use.
+    async fn pooled(&self, wait: Duration) -> Result<Object<Opener<D>>, PoolError<SqlError>> {
         let limits = Timeouts {
-            wait: Some(self.limits.connect_timeout),
+            wait: Some(wait),
             create: None,
             recycle: None,
         };
         let mut waiting = pin!(self.pool.timeout_get(&limits));
         // A call does not wait behind others for a server that is away.
-        let got = match timeout(self.opener().longest(), &mut waiting).await {
+        match timeout(self.opener().longest(), &mut waiting).await {
             Ok(got) => got,
-            Err(_) if self.opener().is_away() => return Err(self.opener().unreachable()),
+            Err(_) if self.opener().is_away() => {
+                Err(PoolError::Backend(self.opener().unreachable()))
+            }
             Err(_) => waiting.await,
-        };
-        let limit = self.limits.statement_timeout + MARGIN;
-        got.map(|pooled| ServerSession::new(pooled, self.pool.clone(), limit))
-            .map_err(|error| self.error(error))
+        }
     }
 
     /// Begins a transaction. A session that turns out to be lost is replaced, and so is one in which

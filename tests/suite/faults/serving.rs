@@ -1,17 +1,21 @@
 //! A host that serves while its database changes: the server goes away and returns, a column gets
-//! another type, a schema cannot hold the characters of a text.
+//! another type, a schema cannot hold the characters of a text. And a server that allows few
+//! sessions.
 
 use std::time::{Duration, Instant};
 
-use bbs::testing::database::{Database, Transaction};
+use bbs::testing::database::{Address, Database, Transaction};
 use bbs_proto::models as proto;
 use futures_util::future::{join_all, try_join_all};
+use sqlx::AssertSqlSafe;
 
 use crate::api::actual_lrps::{CRASH, START, crash, start};
 use crate::api::lrp;
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_server, texts};
+use crate::harness::engine::PASSWORD;
 use crate::harness::fixture::VERSION;
 use crate::harness::host::{Host, Installation};
+use crate::harness::mariadb::administrator;
 use crate::harness::modules::{self, chain};
 use crate::harness::on_each::{on_each_mysql, on_one_server};
 use crate::harness::output::refused;
@@ -193,6 +197,43 @@ async fn session_that_does_not_begin_is_no_outage_of_a_server_that_answers_other
     let is_expected = |error: &String| error.contains("the server began no session within 5s");
     assert!(errors.iter().any(is_expected), "{errors:?}");
     proxy.resume();
+    database.close().await;
+}
+
+on_each_server!(callers_share_the_sessions_that_a_server_allows);
+/// Method: the server allows fewer sessions than the pool, which has as many callers as places.
+async fn callers_share_the_sessions_that_a_server_allows(kind: Kind) {
+    const ALLOWED: u32 = 3;
+    const READS: u32 = 20;
+    let test = TestDatabase::on(kind, kind.engine().address());
+    let Address::Server(mut server) = test.address() else {
+        panic!("{kind:?} has no server")
+    };
+    if kind == Kind::Postgres {
+        let opened = test.open().await;
+        let limit = format!("ALTER DATABASE {} CONNECTION LIMIT {ALLOWED}", test.name());
+        execute(&opened, &limit).await;
+        opened.close().await;
+    } else {
+        let mut administrator = administrator(kind.engine()).await;
+        let limit = format!("MAX_USER_CONNECTIONS {ALLOWED}");
+        for statement in [
+            format!("CREATE USER few@'%' IDENTIFIED BY '{PASSWORD}' WITH {limit}"),
+            format!("GRANT ALL ON {}.* TO few@'%'", test.name()),
+        ] {
+            let statement = sqlx::raw_sql(AssertSqlSafe(statement));
+            statement.execute(&mut administrator).await.unwrap();
+        }
+        server.user = "few".to_owned();
+    }
+    server.limits.max_connections = CONNECTIONS;
+    let database = Database::open(&Address::Server(server)).await.unwrap();
+    let reads = async || {
+        for _ in 0..READS {
+            database.read().await.unwrap();
+        }
+    };
+    join_all((0..CONNECTIONS).map(|_| reads())).await;
     database.close().await;
 }
 
