@@ -11,7 +11,7 @@ mod stops;
 pub use app_log::log_rejection;
 pub(super) use held::{held, is_held};
 use instances::ReducedSlot;
-pub(super) use request_limit::RequestLimit;
+pub(super) use push::Pushes;
 pub(super) use stops::Stops;
 
 use bbs_model::actual_lrp::ActualLrp;

@@ -12,7 +12,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::DomainError;
-use super::desired_lrps::{RequestLimit, Stops};
+use super::desired_lrps::{Pushes, Stops};
 use super::key_locks::{KeyLock, KeyLocks};
 use super::lrp_updates;
 use super::tasks::Completions;
@@ -49,7 +49,7 @@ struct Inner {
     key_locks: KeyLocks,
     completions: Completions,
     stops: Stops,
-    pushes: RequestLimit,
+    pushes: Pushes,
     update_hints: UpdateHints,
     policy: Policy,
     measures: Measures,
@@ -123,7 +123,7 @@ impl Service {
             key_locks: KeyLocks::default(),
             completions,
             stops: Stops::default(),
-            pushes: RequestLimit::default(),
+            pushes: Pushes::default(),
             update_hints: UpdateHints::new(lrp_updates::spawn),
             policy,
             measures,
@@ -166,8 +166,7 @@ impl Service {
         &self.inner.stops
     }
 
-    /// The limit of requests that send routes and tags.
-    pub(super) fn pushes(&self) -> &RequestLimit {
+    pub(super) fn pushes(&self) -> &Pushes {
         &self.inner.pushes
     }
 

@@ -6,7 +6,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 const MOST: usize = 256;
 
 #[derive(Debug)]
-pub(in crate::domain) struct RequestLimit(Semaphore);
+pub(super) struct RequestLimit(Semaphore);
 
 impl Default for RequestLimit {
     fn default() -> Self {
