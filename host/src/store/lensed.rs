@@ -8,6 +8,7 @@
 mod keys;
 mod pin;
 mod read;
+mod transformations;
 mod write;
 
 use std::collections::BTreeSet;
@@ -27,6 +28,7 @@ use bbs_units::{
     Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey, WantedColumns, residue,
 };
 
+use self::transformations::Transformations;
 use super::{NATIVE, StoreError, TABLES};
 
 /// The lenses in both directions between the stored layout and the native one.
@@ -40,6 +42,7 @@ pub struct Lenses {
     arguments: Arguments,
     place: Place,
     table_groups: Vec<MergedTableGroup>,
+    transformations: Transformations,
 }
 
 /// A table group of either lens, merged with all that share a table with it: their units are
@@ -124,6 +127,7 @@ impl Lenses {
             arguments,
             place,
             table_groups,
+            transformations: Transformations::default(),
         })
     }
 
@@ -208,10 +212,9 @@ impl Lenses {
     ) -> Result<NativeUnits, RowsError> {
         let lenses = Arc::clone(self);
         let keyring = Arc::clone(keyring);
+        let units = stored.units.len();
         let work = move || lenses.transform_readable(&keyring, group, &stored, residue_before);
-        tokio::task::spawn_blocking(work)
-            .await
-            .map_err(|_| RowsError::Interrupted)?
+        self.transformations.run(units, work).await?
     }
 
     /// The stored columns to load: those that the lens reads, and those that hold the wanted native

@@ -304,14 +304,13 @@ async fn write_unit(
             now,
             residue,
         } => {
+            let transformations = &lenses.transformations;
             let lenses = Arc::clone(lenses);
             let keyring = Arc::clone(keyring);
             let transform =
                 move || super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue);
-            let interrupted = |_| failed("write a record")(RowsError::Interrupted);
-            tokio::task::spawn_blocking(transform)
-                .await
-                .map_err(interrupted)??
+            let transformed = transformations.run(1, transform).await;
+            transformed.map_err(failed("write a record"))??
         }
         UnitState::Damaged(_) => return Ok(()),
     };
