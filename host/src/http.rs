@@ -54,7 +54,7 @@ use request::{Trace, VersionedPath};
 const PROTOBUF: HeaderValue = HeaderValue::from_static("application/x-protobuf");
 const TRACE_ID: &str = "x-vcap-request-id";
 /// Longest trace id, in bytes; a longer one counts as absent. The queues of subscribers have a copy
-/// for each change of a call, so that one of 60 KB would fill them with the removal of a large LRP.
+/// for each change of a call, so that a long one would fill them with the removal of a large LRP.
 /// Cloud Foundry's router sends a UUID.
 const LONGEST_TRACE_ID: usize = 256;
 /// Response header: the version of the API that answered.

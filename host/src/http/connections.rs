@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +17,10 @@ use bbs_work::log_sampling::LineLimit;
 const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// Longest wait until a connection that makes room has ended.
 const MAKING_ROOM: Duration = Duration::from_secs(1);
+/// Most bytes of TLS from which no byte of a request was decrypted: rustls collects up to 64 KiB of
+/// one message of a handshake. The handshake of a client takes some KiB, ten with a long chain of
+/// certificates, and a record of 16 KiB may come with its end.
+const MOST_ENCRYPTED: usize = 32 << 10;
 
 /// The part of a request or answer that a connection waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +75,8 @@ pub(super) struct Connections {
 #[derive(Debug)]
 pub(super) struct Connection {
     waits: Mutex<Waits>,
+    /// See [`MOST_ENCRYPTED`].
+    encrypted: AtomicUsize,
     close: Notify,
 }
 
@@ -221,6 +227,7 @@ impl Connection {
         };
         Self {
             waits: Mutex::new(waits),
+            encrypted: AtomicUsize::default(),
             close: Notify::new(),
         }
     }
@@ -242,8 +249,27 @@ impl Connection {
         waits.read = Some((ClientWait::Request, Instant::now()));
     }
 
-    /// Bytes were received.
+    /// Counts bytes of TLS that were received. Closes the connection if they are too many.
+    pub(super) fn count_encrypted(&self, bytes: usize) {
+        self.encrypted.fetch_add(bytes, Ordering::Relaxed);
+        if self.exceeds_encrypted() {
+            self.close();
+        }
+    }
+
+    /// The bytes of TLS were those of a handshake, which is complete, or of a request.
+    pub(super) fn decrypted(&self) {
+        self.encrypted.store(0, Ordering::Relaxed);
+    }
+
+    /// Whether it was closed by [`Self::count_encrypted`].
+    pub(super) fn exceeds_encrypted(&self) -> bool {
+        self.encrypted.load(Ordering::Relaxed) > MOST_ENCRYPTED
+    }
+
+    /// Bytes of a request were received.
     pub(super) fn received(&self) {
+        self.decrypted();
         let mut waits = self.waits.lock();
         if let Some((wait @ ClientWait::Request, since)) = &mut waits.read {
             (*wait, *since) = (ClientWait::Head, Instant::now());
@@ -340,6 +366,8 @@ impl Drop for OpenStream {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::FutureExt;
+
     use super::*;
 
     #[tokio::test(start_paused = true)]
@@ -455,6 +483,20 @@ mod tests {
         assert!(ends_after(ClientWait::Write), "the client does not read");
         connection.written();
         assert!(!is_overdue());
+    }
+
+    #[tokio::test]
+    async fn connection_with_too_much_tls_for_no_request_is_closed() {
+        let connection = Connection::new();
+        let is_closed = || connection.closed().now_or_never().is_some();
+        connection.count_encrypted(MOST_ENCRYPTED);
+        connection.decrypted();
+        connection.count_encrypted(MOST_ENCRYPTED);
+        connection.received();
+        connection.count_encrypted(MOST_ENCRYPTED);
+        assert!(!is_closed() && !connection.exceeds_encrypted());
+        connection.count_encrypted(1);
+        assert!(is_closed() && connection.exceeds_encrypted());
     }
 
     #[tokio::test]

@@ -22,6 +22,7 @@ use socket2::{SockRef, TcpKeepalive};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
+use tokio_util::io::InspectReader;
 use tokio_util::task::TaskTracker;
 use tower::ServiceExt;
 
@@ -38,8 +39,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Pause after a connection could not be accepted, such as without a file descriptor.
 const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The largest head of a request, in bytes, and what a connection reads ahead.
-const LARGEST_HEAD: usize = 64 << 10;
+/// The largest head of a request, in bytes, and what a connection reads ahead. Diego's clients send
+/// less than 2 KiB. A connection keeps as much memory as it has read ahead until it ends.
+const LARGEST_HEAD: usize = 16 << 10;
 
 /// The mode of the open connections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -184,7 +186,12 @@ impl Acceptor {
         let mut stages = self.stages.clone();
         tokio::select! {
             () = self.shake_and_serve(stream, address, &admitted) => {}
-            () = admitted.connection.closed() => {}
+            () = admitted.connection.closed() => {
+                if admitted.connection.exceeds_encrypted() {
+                    let error = "the client sends much and neither completes a handshake nor begins a request";
+                    self.log_rejection(address, &io::Error::other(error));
+                }
+            }
             // An error means that the port has ended.
             _ = stages.wait_for(|stage| *stage == Stage::End) => {}
         }
@@ -206,12 +213,17 @@ impl Acceptor {
             if matches!(stream.peek(&mut [0]).await, Ok(0) | Err(_)) {
                 return Ok(None);
             }
+            let connection = Arc::clone(&admitted.connection);
+            let stream = InspectReader::new(stream, move |received: &[u8]| {
+                connection.count_encrypted(received.len());
+            });
             tls.accept(stream).await.map(Some)
         };
         let shaken = tokio::time::timeout(HANDSHAKE_TIMEOUT, shaking).await;
         match shaken.unwrap_or_else(|late| Err(io::Error::new(io::ErrorKind::TimedOut, late))) {
             Ok(None) => {}
             Ok(Some(stream)) => {
+                admitted.connection.decrypted();
                 let chain = stream.get_ref().1.peer_certificates();
                 let peer = Peer::new(
                     address,
@@ -349,7 +361,34 @@ impl HttpBody for AwaitedBody {
 
 #[cfg(test)]
 mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
     use super::*;
+
+    #[tokio::test]
+    async fn head_above_the_limit_is_refused() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let port = Port {
+            name: "test",
+            listener,
+            most_connections: 2,
+        };
+        let served = serve_clients(port, None, Router::new(), std::future::pending());
+        tokio::spawn(served);
+        let begin = "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\nLong: ";
+        let rest = LARGEST_HEAD - begin.len();
+        let largest = format!("{begin}{}\r\n\r\n", "x".repeat(rest - 4));
+        let larger = format!("{begin}{}", "x".repeat(rest));
+        for (head, status) in [(largest, "404"), (larger, "431")] {
+            let mut client = TcpStream::connect(address).await.unwrap();
+            client.write_all(head.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            client.read_to_string(&mut answer).await.unwrap();
+            let expected = format!("HTTP/1.1 {status} ");
+            assert!(answer.starts_with(&expected), "{answer}");
+        }
+    }
 
     #[tokio::test]
     async fn socket_that_accepts_no_more_ends_the_port() {

@@ -5,7 +5,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use bbs_database::Database;
 
-/// The most connections of the API, whatever the limit of open files: each takes some tens of KiB.
+/// The most connections of the API, whatever the limit of open files: each takes up to some 60 KiB,
+/// as `http/listener.rs`, `http/connections.rs` and `tls/server.rs` limit it.
 const MOST_API: usize = 8192;
 /// The most connections of each other port.
 const MOST_OTHER: usize = 32;

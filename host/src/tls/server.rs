@@ -26,6 +26,9 @@ use crate::config::CertificateFiles;
 /// How often the files are checked for a replacement.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
 const NS_PER_S: i64 = 1_000_000_000;
+/// Bytes that are encrypted ahead of what the client reads: one record, as Go's TLS does. A client
+/// that does not read, such as a subscriber, keeps this memory for as long as it is connected.
+const SENT_AHEAD: usize = 16 << 10;
 
 /// Allowed cipher suites of TLS 1.2; those of TLS 1.3 are all allowed.
 const TLS12_SUITES: [CipherSuite; 4] = [
@@ -145,7 +148,8 @@ impl ServerTls {
     {
         let acceptor = TlsAcceptor::from(Arc::clone(&self.config));
         let began_s = self.sessions.now_s();
-        let stream = acceptor.accept(stream).await?;
+        let mut stream = acceptor.accept(stream).await?;
+        stream.get_mut().1.set_buffer_limit(Some(SENT_AHEAD));
         let chain = stream.get_ref().1.peer_certificates();
         self.sessions.end_with(chain.unwrap_or_default(), began_s);
         Ok(stream)

@@ -147,13 +147,13 @@ async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
 }
 
 /// Goal: a call with a long trace id ends no stream. Method: one call removes an LRP with many
-/// waiting instances. With the id for each of them, its changes would take several times the bytes
-/// that may wait for a subscriber.
+/// waiting instances. With the id for each of them, its changes would take half of the bytes that
+/// may wait for a subscriber.
 #[tokio::test(flavor = "multi_thread")]
 async fn removal_with_a_long_trace_id_disconnects_no_subscriber() {
     const WAITING: i32 = 2_000;
-    /// A request's head has at most 64 KiB.
-    const TRACE_ID_BYTES: usize = 60_000;
+    /// A request's head has at most 16 KiB.
+    const TRACE_ID_BYTES: usize = 15_000;
     let server = Server::empty(Kind::Sqlite).await;
     let desired = proto::DesiredLrp {
         instances: WAITING,

@@ -54,6 +54,30 @@ async fn clients_without_a_valid_certificate_are_rejected() {
     );
 }
 
+/// Method: a part of one message of 60,000 bytes. The host collects no more of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn client_that_sends_a_long_handshake_is_rejected() {
+    const CLIENT_HELLO: [u8; 4] = [1, 0, 0xea, 0x60];
+    let deployment = Deployment::new(Kind::Sqlite);
+    let host = deployment.serve().await;
+    let mut client = TcpStream::connect(host.address).unwrap();
+    let mut message = CLIENT_HELLO.to_vec();
+    message.resize(40_000, 0);
+    for part in message.chunks(10_000) {
+        let [high, low] = 10_000_u16.to_be_bytes();
+        let record = [&[22, 3, 1, high, low][..], part].concat();
+        // The host may have closed the connection.
+        let _ = client.write_all(&record);
+    }
+    let _ = client.read_to_end(&mut Vec::new());
+    assert!(ping(&deployment.client(), host.address).await.unwrap());
+    host.signal("TERM");
+    let (_, output) = tokio::task::spawn_blocking(move || host.wait_for_end())
+        .await
+        .unwrap();
+    assert!(output.contains("neither completes a handshake"), "{output}");
+}
+
 /// Method: a client that does not parse its own certificate, as those of OpenSSL.
 #[tokio::test(flavor = "multi_thread")]
 async fn client_certificate_of_version_1_is_rejected_by_its_version() {
