@@ -6,6 +6,7 @@ mod errors;
 mod handlers;
 mod methods;
 mod pages;
+mod reads;
 mod run;
 mod stream;
 mod wire;
@@ -30,6 +31,7 @@ use crate::domain::Service;
 use crate::protobuf;
 use chain::TranslatorChain;
 use errors::RunError;
+use reads::ReadPermits;
 use run::{Extent, RunPermits};
 use stream::Streams;
 
@@ -44,9 +46,9 @@ pub const LINE_END: ApiVersion = NativeVersion::Diego.number();
 const PAGE_UNITS: u32 = 500;
 
 /// Longest time for which a call waits before it runs: for memory, for the run of its translators,
-/// for a place among large lists, and for earlier calls on its record. Below the 10 s after which
-/// reps, auctioneers and Cloud Controller give up, but not far below: Cloud Controller repeats no
-/// call that is answered with 503.
+/// for a place among reads and among large lists, and for earlier calls on its record. Below the
+/// 10 s after which reps, auctioneers and Cloud Controller give up, but not far below: Cloud
+/// Controller repeats no call that is answered with 503.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(8);
 
 const FAILED_BURST: u32 = 100;
@@ -61,6 +63,7 @@ pub struct Api {
     /// Longest time between two pages of a list.
     longest_pause: Duration,
     permits: RunPermits,
+    reads: ReadPermits,
     /// Log lines about runs and answers that are no translator's own failure.
     failed_runs: LineLimit,
 }
@@ -87,7 +90,7 @@ pub enum Answer {
     /// A migration replaces the tables, another host is the master, or earlier calls on the record
     /// wait for too long; the text says which. The client has to repeat the call.
     Unavailable(String),
-    /// Too many calls of older versions, or large lists, run.
+    /// Too many calls of older versions, reads of large records, or large lists, run.
     Busy,
 }
 
@@ -172,6 +175,7 @@ impl Api {
             page_units: PAGE_UNITS,
             longest_pause: pages::LONGEST_PAUSE,
             permits,
+            reads: ReadPermits::default(),
         })
     }
 

@@ -2,17 +2,19 @@
 //! bounds what all runs together take. A future without a thread of its own: a run that waits for
 //! the database costs none, and a chain of any length needs no deeper stack.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bbs_modules::translate::{CallProgress, NextAnswer, NextCall, TranslateError, TranslatedCall};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::chain::{CallTarget, TranslatorChain};
 use super::errors::RunError;
 use super::handlers::{self, HandlerCall};
+use super::reads::LONGEST_READ;
 use super::{Api, Request};
 use crate::domain::Page;
 use crate::store::{Range, Reader, Store};
@@ -53,6 +55,17 @@ pub(super) struct Run<'a> {
     pub(super) page: Option<Page>,
     /// For another attempt at the page.
     pub(super) permit: Option<RunPermit<'a>>,
+}
+
+impl Run<'_> {
+    /// A run that has read no page.
+    fn without_page(answer: Result<Vec<u8>, RunError>) -> Self {
+        Self {
+            answer,
+            page: None,
+            permit: None,
+        }
+    }
 }
 
 /// Bounds concurrent runs of the chain.
@@ -179,17 +192,64 @@ pub(super) async fn or_abandoned<T>(
 }
 
 impl Api {
+    /// Runs a call, or a page of a list, once it has its permits.
     pub(super) async fn run<'a>(
+        &'a self,
+        target: CallTarget,
+        request: &Request,
+        extent: Extent<'a>,
+    ) -> Run<'a> {
+        let (has_reader, waits_until) = match &extent {
+            Extent::Whole => (false, request.waits_until),
+            Extent::Page {
+                reader,
+                waits_until,
+                ..
+            } => (reader.is_some(), *waits_until),
+        };
+        let permit = self.read_permit(&target, request, has_reader, waits_until);
+        let permit = match permit.await {
+            Ok(permit) => permit,
+            Err(error) => return Run::without_page(Err(error)),
+        };
+        let mut running = pin!(self.run_extent(target, request, extent));
+        if let Some(permit) = permit {
+            tokio::select! {
+                biased;
+                run = &mut running => return run,
+                () = sleep(LONGEST_READ) => drop(permit),
+            }
+        }
+        running.await
+    }
+
+    /// Waits up to `waits_until` for the permit of a native read, if its method needs one.
+    /// `has_reader` is that of [`ReadPermits::of`](super::reads::ReadPermits::of).
+    async fn read_permit(
+        &self,
+        target: &CallTarget,
+        request: &Request,
+        has_reader: bool,
+        waits_until: Instant,
+    ) -> Result<Option<SemaphorePermit<'_>>, RunError> {
+        let CallTarget::Native { method, .. } = target else {
+            return Ok(None);
+        };
+        let Some(permits) = self.reads.of(*method, has_reader) else {
+            return Ok(None);
+        };
+        let permit = or_abandoned(&request.abandoned, permits.acquire());
+        let permit = timeout_at(waits_until, permit).await;
+        let permit = permit.map_err(|_| RunError::Busy)??;
+        Ok(Some(permit.expect("the semaphore is never closed")))
+    }
+
+    async fn run_extent<'a>(
         &'a self,
         target: CallTarget,
         request: &Request,
         mut extent: Extent<'a>,
     ) -> Run<'a> {
-        let failed = |answer| Run {
-            answer,
-            page: None,
-            permit: None,
-        };
         let is_page = matches!(extent, Extent::Page { .. });
         let (waits_until, permit) = match &mut extent {
             Extent::Whole => (request.waits_until, None),
@@ -205,7 +265,7 @@ impl Api {
             Some(permit) => Some(permit),
             None => match self.permit(&target, request, is_page, waits_until).await {
                 Ok(permit) => permit,
-                Err(error) => return failed(Err(error)),
+                Err(error) => return Run::without_page(Err(error)),
             },
         };
         let mut page = match extent {
@@ -218,7 +278,8 @@ impl Api {
                     page
                 };
                 if let Err(error) = page.ready(self.service.store()).await {
-                    return failed(handlers::failed(&self.service, &error.into()));
+                    let answer = handlers::failed(&self.service, &error.into());
+                    return Run::without_page(answer);
                 }
                 Some(page)
             }

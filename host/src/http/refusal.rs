@@ -34,8 +34,8 @@ pub(super) enum HttpError {
     #[error("{0}")]
     Unavailable(String),
     #[error(
-        "this host runs as many calls of older API versions, or sends as many large lists, as it can at once; send the request \
-         again in {RETRY_AFTER_S} s"
+        "this host runs as many calls of older API versions, or reads or sends as many lists, as it can at once; send the \
+         request again in {RETRY_AFTER_S} s"
     )]
     Busy,
     #[error(
