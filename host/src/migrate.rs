@@ -71,7 +71,7 @@ pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
-pub use found::{found, read as found_in};
+pub use found::{found, read as found_in, settled_version};
 use history_pair::HistoryPair;
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};

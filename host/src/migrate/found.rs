@@ -5,6 +5,7 @@ use bbs_database::{Database, Transaction};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 use super::decide::Found;
+use super::state::Phase;
 use super::{MigrateError, runs, state};
 
 /// The version of a database, and how it came there. Reads only.
@@ -37,6 +38,19 @@ pub async fn read(tx: &mut Transaction) -> Result<Found, MigrateError> {
         going_down,
         came_down,
     })
+}
+
+/// The version of a database on which no migration is under way: a cut-over may be taken back, and
+/// its version with it. Reads only.
+///
+/// # Errors
+/// As of [`found`].
+pub async fn settled_version(tx: &mut Transaction) -> Result<Option<DataVersion>, MigrateError> {
+    let row = state::version_row(tx).await?;
+    // After the version: if that is taken back in between, this is the phase before the cut-over.
+    let phase = state::phase(tx).await?;
+    let row = row.filter(|_| phase.is_none_or(Phase::is_clean_up));
+    Ok(row.map(|row| row.current_version))
 }
 
 async fn found_without_version(tx: &mut Transaction) -> Result<Found, MigrateError> {

@@ -13,7 +13,7 @@ use super::{Prepared, StartupError};
 use crate::clock::{Clock, SystemClock};
 use crate::config::HealthCheck;
 use crate::domain::{DomainError, Service, convergence};
-use crate::migrate::{Found, found_in};
+use crate::migrate::settled_version;
 
 /// Diego's table, present from the data version on that created it.
 const TABLE: &str = "bbs_health_check";
@@ -96,11 +96,13 @@ async fn probe(
 async fn write_and_read(prepared: &Prepared, has_table: &mut bool) -> anyhow::Result<()> {
     let mut transaction = prepared.database.write().await?;
     // An online migration may be complete by now. The table alone does not show that: MySQL's is
-    // created before the cut-over, and has to stay empty until then.
-    if !*has_table && let Found::Versioned { current, .. } = found_in(&mut transaction).await? {
-        *has_table = has_health_table(prepared, current);
-    }
-    if *has_table {
+    // created before the cut-over, and has to stay empty until then. Nor does the version: it is
+    // taken back if MySQL refuses to rename the tables.
+    let writes = *has_table
+        || settled_version(&mut transaction)
+            .await?
+            .is_some_and(|version| has_health_table(prepared, version));
+    if writes {
         let now_ns = SystemClock.now_ns();
         transaction
             .execute(&upsert(
@@ -117,5 +119,6 @@ async fn write_and_read(prepared: &Prepared, has_table: &mut bool) -> anyhow::Re
         );
     }
     transaction.commit().await?;
+    *has_table = writes;
     Ok(())
 }
