@@ -529,9 +529,8 @@ impl MigrateError {
         self.is_lost() || self.is_outage() || matches!(self, Self::Interrupted)
     }
 
-    /// Whether a client's transaction that failed with it may succeed if it is done again from its
-    /// start.
-    pub(super) fn is_repeatable(&self) -> bool {
+    /// Whether the same work may succeed if it is done again from its start, in another session.
+    pub fn is_repeatable(&self) -> bool {
         self.is_transient() || self.is_outage()
     }
 

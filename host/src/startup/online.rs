@@ -80,7 +80,10 @@ impl Prepared {
             .await
         {
             Ok(()) => {
-                online.check_names(&context).await?;
+                (|| online.check_names(&context))
+                    .retry(pauses::of_outcome())
+                    .when(MigrateError::is_repeatable)
+                    .await?;
                 Ok(true)
             }
             Err(StartupError::Migrate(
@@ -134,7 +137,7 @@ impl Prepared {
     ) -> Result<bool, MigrateError> {
         (|| online.has_arrived(context, fence))
             .retry(pauses::of_outcome())
-            .when(|fault| fault.is_outage() || fault.is_transient())
+            .when(MigrateError::is_repeatable)
             .await
     }
 
@@ -256,12 +259,17 @@ impl Prepared {
     ) -> Result<(), StartupError> {
         let reason = with_causes(fault).to_string();
         let given_up = async {
-            let access = self.access(fence, online.from(), false).await?;
+            let access = (|| self.access(fence, online.from(), false))
+                .retry(pauses::of_outcome())
+                .when(
+                    |fault| matches!(fault, StartupError::Migrate(fault) if fault.is_repeatable()),
+                )
+                .await?;
             let context = self.online_context();
             // Changes may go unrecorded only after the database says that the copies are abandoned.
             (|| online.abandon(&context, fence))
                 .retry(pauses::of_outcome())
-                .when(|fault| fault.is_outage() || fault.is_transient())
+                .when(MigrateError::is_repeatable)
                 .await?;
             store.switch_between_lists().await.open(access);
             Ok(())
@@ -284,7 +292,7 @@ impl Prepared {
         let context = self.online_context();
         let removed = (|| online.remove_copies(&context, fence))
             .retry(pauses::of_background_work())
-            .when(|fault| fault.is_outage() || fault.is_transient())
+            .when(MigrateError::is_repeatable)
             .notify(|fault, delay| {
                 self.progress.retried();
                 let reason = with_causes(fault);
