@@ -178,6 +178,23 @@ pub fn copy_folder(from: &Path, to: &Path) {
     }
 }
 
+/// The file of the newest migration of the default modules, whose version the handlers work with.
+pub const NATIVE_MIGRATION: &str = "1795000010-lrp-definitions.wasm";
+
+/// Removes modules from a folder, and from its catalog, by the names of their files.
+pub fn remove_modules(folder: &Path, files: &[&str]) {
+    let catalog = folder.join("catalog.toml");
+    let text = std::fs::read_to_string(&catalog).expect("a folder of modules has a catalog");
+    let entries: Vec<_> = text
+        .split("[[module]]")
+        .filter(|entry| files.iter().all(|file| !entry.contains(file)))
+        .collect();
+    std::fs::write(&catalog, entries.join("[[module]]")).expect("the catalog can be written");
+    for file in files {
+        std::fs::remove_file(folder.join(file)).expect("the folder has the module");
+    }
+}
+
 fn modules_with(name: &str, crates: &[String]) -> PathBuf {
     let sources: Vec<_> = DEFAULT_SOURCES
         .into_iter()

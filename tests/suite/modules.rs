@@ -13,7 +13,8 @@ use bbs_lens::transform::Transform;
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
 use crate::harness::modules::{
-    copy_folder, guest, modules, modules_with_next_diego, modules_with_split, sandbox,
+    copy_folder, guest, modules, modules_with_next_diego, modules_with_split, remove_modules,
+    sandbox,
 };
 use crate::harness::once;
 use crate::harness::output::{errors, refused, succeeded};
@@ -86,15 +87,7 @@ impl Workbench {
     /// A workbench without the translators of these names.
     fn without(names: &[&str]) -> Self {
         let bench = Self::new();
-        let catalog = bench.modules().join("catalog.toml");
-        let text = std::fs::read_to_string(&catalog).unwrap();
-        let entries = text
-            .split("[[module]]")
-            .filter(|entry| names.iter().all(|name| !entry.contains(name)));
-        std::fs::write(&catalog, entries.collect::<Vec<_>>().join("[[module]]")).unwrap();
-        names
-            .iter()
-            .for_each(|name| std::fs::remove_file(bench.modules().join(name)).unwrap());
+        remove_modules(&bench.modules(), names);
         bench
     }
 }

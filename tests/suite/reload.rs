@@ -33,8 +33,8 @@ use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::load::{Aim, Load, Settings};
 use crate::harness::modules::{
-    ADD_ON_VERSION, cache, migration_add_on, modules, modules_with_hostile, sandbox_with,
-    translator_add_on,
+    ADD_ON_VERSION, NATIVE_MIGRATION, cache, copy_folder, migration_add_on, modules,
+    modules_with_hostile, remove_modules, sandbox_with, translator_add_on,
 };
 use crate::harness::output::{errors, succeeded};
 use crate::harness::packages::Packages;
@@ -50,6 +50,8 @@ const SETTINGS: Settings = Settings {
 };
 /// Slow enough for most calls to run during the copy.
 const RATE: &str = "100/s";
+/// The version before [`NEWEST`].
+const PINNED: u64 = 1_795_000_000;
 /// The status of a call of a version that the host does not serve.
 const NOT_SERVED: u16 = 406;
 const RELOADED: &str = "loaded the modules again";
@@ -622,6 +624,27 @@ async fn standby_serves_with_the_modules_of_its_last_reload() {
         .unwrap();
     assert_eq!(ping.status(), 200);
     assert!(waiting.terminate().success());
+}
+
+/// The database stays below the version that the modules lack, so it allows the takeover.
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_refuses_modules_without_the_version_of_the_handlers() {
+    let folder = tempfile::tempdir().unwrap();
+    copy_folder(&modules(), folder.path());
+    let standby = Installation::new(folder.path(), Kind::Sqlite).set("pin_data_version", PINNED);
+    let master = Installation::on(standby.database.clone(), &modules())
+        .set("pin_data_version", PINNED)
+        .serve();
+    let mut waiting = Host::begin(standby.command(&["serve"]));
+    waiting.wait_for_line(|line| line.contains("waiting for the lock"));
+    remove_modules(folder.path(), &[NATIVE_MIGRATION]);
+    let refused = standby.fail(&["module", "reload"]);
+    assert!(
+        refused.contains(&format!("the modules have no migration to {NEWEST}")),
+        "{refused}"
+    );
+    assert!(waiting.terminate().success());
+    assert!(master.terminate().success());
 }
 
 #[test]

@@ -59,6 +59,11 @@ pub enum StartupError {
     OlderCatalog(#[source] OlderCatalog),
     #[error("there is no migration in {}; build the modules with `bbs module build --into {}`", .folder.display(), .folder.display())]
     NoMigrations { folder: PathBuf },
+    #[error(
+        "the modules have no migration to {version}, the data version of this program's API; use the modules that were built with \
+         this program"
+    )]
+    NoNativeMigration { version: DataVersion },
     #[error("{what} is {version}, and the catalog has no migration to {version}: {}", choices(*.version, .known, .releases))]
     UnknownVersion {
         what: &'static str,

@@ -197,9 +197,12 @@ pub fn pin_release(config: &mut Config, catalog: &Catalog) -> Result<(), Startup
     Ok(())
 }
 
-/// Checks that the catalog has every data version of the configuration, and the API every API
-/// version.
+/// Checks that the catalog has the handlers' data version and every one of the configuration, and
+/// the API every API version.
 pub(super) fn check_versions(config: &Config, catalog: &Catalog) -> Result<(), StartupError> {
+    if catalog.layout_history().at(NATIVE).is_none() {
+        return Err(StartupError::NoNativeMigration { version: NATIVE });
+    }
     let pin = config.pin_data_version;
     let back_to = config.migration.rollback_on_drain_to;
     for (what, version) in [

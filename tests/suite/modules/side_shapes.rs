@@ -73,14 +73,7 @@ async fn side_shape_is_served_while_its_module_is_in_the_folder() {
             .success()
     );
 
-    let catalog = bench.modules().join("catalog.toml");
-    let text = std::fs::read_to_string(&catalog).unwrap();
-    let entries: Vec<_> = text
-        .split("[[module]]")
-        .filter(|entry| !entry.contains(FILE))
-        .collect();
-    std::fs::write(&catalog, entries.join("[[module]]")).unwrap();
-    std::fs::remove_file(bench.modules().join(FILE)).unwrap();
+    remove_modules(&bench.modules(), &[FILE]);
     let host = installation.serve();
     assert_eq!(
         statuses(&host).await,

@@ -229,6 +229,27 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     );
 }
 
+/// With these modules the host could migrate the database, and then not serve it.
+#[tokio::test]
+async fn modules_without_the_version_of_the_handlers_are_refused_before_the_first_write() {
+    let older = tempfile::tempdir().unwrap();
+    modules::copy_folder(&modules::modules(), older.path());
+    modules::remove_modules(older.path(), &[modules::NATIVE_MIGRATION]);
+    let installation = Installation::of_small_diego(older.path(), Kind::Sqlite).await;
+    for arguments in [
+        &["serve"][..],
+        &["check-config"],
+        &["migrate", "plan"],
+        &["migrate", "up"],
+    ] {
+        let message = refused(&installation, arguments).await;
+        assert!(
+            message.contains(&format!("the modules have no migration to {NEWEST}")),
+            "{arguments:?}: {message}"
+        );
+    }
+}
+
 /// The setting is checked at the start, not when the host drains.
 #[tokio::test]
 async fn rollback_that_can_never_succeed_is_refused_at_the_start() {
