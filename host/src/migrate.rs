@@ -69,6 +69,7 @@ pub use abort::{GivenUp, abort, abortable};
 pub use catalog_serials::{catalog_serials, remember_catalog_serials};
 pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
+use cut_over::IfLocked;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 pub use found::{found, read as found_in, settled_version};
@@ -332,22 +333,18 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
     let Some(underway) = underway else {
         return Ok(());
     };
-    undo_abandoned(context, fence, &underway).await?;
     if !underway.phase.has_arrived() {
         let mut tx = fence.begin().await?;
-        runs::end(
-            &mut tx,
-            context,
-            underway.from,
-            underway.to,
-            RunState::GivenUp,
-        )
-        .await?;
+        let (from, to) = (underway.from, underway.to);
+        // A start that has postponed its clean-up has recorded the end.
+        if underway.phase == Phase::Copying || runs::has_open(&mut tx).await? {
+            runs::end(&mut tx, context, from, to, RunState::GivenUp).await?;
+        }
         // At a reload this host has its token, too, and would resume what is left of its copies.
         state::write_phase(&mut tx, underway, Phase::Begun).await?;
         tx.commit().await.about(own_tables::RUN)?;
     }
-    cut_over::clean_up_or_postpone(context, fence).await
+    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await
 }
 
 /// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog
@@ -401,7 +398,7 @@ async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>) -> Result<(), 
     }
     lock_waits::patiently(context, || cut_over::cut_over(context, fence, job)).await?;
     cut_over::check_names(context, job).await?;
-    cut_over::clean_up_or_postpone(context, fence).await
+    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await
 }
 
 /// [`clean_up_rows`], then [`clean_up_tables`].
@@ -419,27 +416,26 @@ pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateErr
 /// # Errors
 /// Another host has raised the fence, or the database fails.
 pub async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    if is_to_be_cleaned_up(context).await? {
+    if phase(context).await? == Some(Phase::CleaningUp) {
         cut_over::clean_up_rows(context, fence).await?;
     }
     Ok(())
 }
 
-/// Removes the tables that a complete migration has replaced, if there is such a one: the end of
-/// its clean-up.
+/// Removes the tables that a complete migration has replaced, or an abandoned one has made, if there
+/// is such a one: the end of its clean-up. Only while no migration is under way in this process.
 ///
 /// # Errors
 /// A table cannot be dropped, another host has raised the fence, or the database fails.
 pub async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    if is_to_be_cleaned_up(context).await? {
+    if let Some(Phase::Begun | Phase::CleaningUp) = phase(context).await? {
         cut_over::clean_up_tables(context, fence).await?;
     }
     Ok(())
 }
 
-async fn is_to_be_cleaned_up(context: &Context) -> Result<bool, MigrateError> {
-    let phase = state::phase(&mut context.database.read().await?).await?;
-    Ok(phase == Some(Phase::CleaningUp))
+async fn phase(context: &Context) -> Result<Option<Phase>, MigrateError> {
+    state::phase(&mut context.database.read().await?).await
 }
 
 fn same_schema(

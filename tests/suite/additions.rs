@@ -530,7 +530,7 @@ async fn table_that_cannot_be_dropped_keeps_no_host_from_serving() {
     let mut host = installation.serve();
     upsert_domain(host.address, "served").await.unwrap();
     host.wait_for_line(|line| {
-        line.contains("tables that a migration replaced are not removed yet")
+        line.contains("tables that no migration needs any more are not removed yet")
     });
     let metrics = http_client()
         .get(format!("http://{metrics}/metrics"))

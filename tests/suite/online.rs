@@ -27,7 +27,7 @@ use crate::harness::load::listing::everything;
 use crate::harness::load::model::Model;
 use crate::harness::packages::Packages;
 use crate::harness::stored::Stored;
-use crate::harness::{modules, pause};
+use crate::harness::{modules, pause, until_async};
 use crate::next_diego;
 
 /// Slow enough for most calls to run during the copy.
@@ -157,10 +157,11 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
 
 on_each_server!(locked_copy_of_a_failed_migration_delays_no_call);
 /// Method: a copy loses its rows, so that it does not pass the verification, and another client has
-/// read it, so that it cannot be dropped.
+/// read it, so that it cannot be dropped, neither by this host nor by one of the older release.
 async fn locked_copy_of_a_failed_migration_delays_no_call(kind: Kind) {
     let database = TestDatabase::new(kind);
     let older = Installation::on(database.clone(), &modules::modules());
+    let older = older.set("migration_lock_timeout", "1s");
     let host = older.serve();
     let caller = Caller::new(watch::channel(host.url("")).1);
     caller.desire(&lrp("one")).await.unwrap();
@@ -190,7 +191,15 @@ async fn locked_copy_of_a_failed_migration_delays_no_call(kind: Kind) {
     host.wait_for_line(gave_up);
     let found = caller.get(b"one").await.unwrap().unwrap();
     assert_eq!(found.process_guid, b"one");
+    assert!(host.terminate().success());
+
+    let host = older.serve();
+    let caller = Caller::new(watch::channel(host.url("")).1);
+    let found = caller.get(b"another").await.unwrap().unwrap();
+    assert_eq!(found.process_guid, b"another");
+    assert!(has_table(&client, &copy).await);
     drop(reading);
+    until_async(async || !has_table(&client, &copy).await).await;
     client.close().await;
     assert!(host.terminate().success());
 
@@ -501,7 +510,7 @@ async fn lock_on_residue_delays_only_the_clean_up(kind: Kind) {
     while !host
         .output()
         .iter()
-        .any(|line| line.contains("tables that a migration replaced are not removed yet"))
+        .any(|line| line.contains("tables that no migration needs any more are not removed yet"))
     {
         assert!(
             began.elapsed() < PATIENCE,

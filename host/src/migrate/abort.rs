@@ -6,8 +6,9 @@ use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
+use super::cut_over::{self, IfLocked};
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, RunState, cut_over, own_tables, runs, undo_abandoned};
+use super::{Context, MigrateError, RunState, own_tables, runs, undo_abandoned};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.
@@ -77,6 +78,6 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
         .await
         .about("the row `version` of configurations")?;
     undo_abandoned(context, fence, &found).await?;
-    cut_over::clean_up_or_postpone(context, fence).await?;
+    cut_over::clean_up_or_postpone(context, fence, IfLocked::Wait).await?;
     Ok(Some(given_up))
 }

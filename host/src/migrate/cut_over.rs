@@ -30,7 +30,7 @@ use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
     Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, examine, fault,
-    history_pair, quarantine, residue, runs, statements, unindexable,
+    history_pair, quarantine, residue, runs, statements, undo_abandoned, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -362,25 +362,34 @@ pub(super) async fn end_arrived(
     drop(reader);
     patiently(context, || complete(context, fence)).await?;
     if phase.is_some_and(Phase::has_arrived) {
-        clean_up_or_postpone(context, fence).await?;
+        clean_up_or_postpone(context, fence, IfLocked::Postpone).await?;
     }
     Ok(phase)
 }
 
-/// The longest wait for a lock on what a finished migration has replaced.
+/// The longest wait for a lock before a clean-up is postponed.
 const LOCK_WAIT_OF_CLEAN_UP: Duration = Duration::from_secs(5);
+
+/// What a clean-up does while another session has locked a table that it drops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum IfLocked {
+    /// Waits as long as any migration, and then fails: the caller reports the removal.
+    Wait,
+    /// Waits for a moment, since clients wait for it, and then leaves the table to a later attempt.
+    Postpone,
+}
 
 /// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt: another
 /// session reads it, or something was made that depends on it. It hinders no client, and a host
-/// that serves removes what a finished migration has replaced.
+/// that serves removes it. The copies of an unfinished migration are not resumed meanwhile, since
+/// its phase is [`Phase::Begun`], and the next migration that begins drops them.
 pub(super) async fn clean_up_or_postpone(
     context: &Context,
     fence: &Fence,
+    if_locked: IfLocked,
 ) -> Result<(), MigrateError> {
-    let phase = state::phase(&mut context.database.read().await?).await?;
-    let is_finished = phase.is_some_and(Phase::has_arrived);
     let mut context = context.clone();
-    if is_finished {
+    if if_locked == IfLocked::Postpone {
         let longest = &mut context.tuning.lock_timeout;
         *longest = LOCK_WAIT_OF_CLEAN_UP.min(*longest);
     }
@@ -389,7 +398,7 @@ pub(super) async fn clean_up_or_postpone(
     };
     let is_postponed = match &fault {
         MigrateError::Fence(FenceError::Schema { .. }) => true,
-        MigrateError::Locked { .. } => is_finished,
+        MigrateError::Locked { .. } => if_locked == IfLocked::Postpone,
         _ => false,
     };
     if !is_postponed {
@@ -398,8 +407,8 @@ pub(super) async fn clean_up_or_postpone(
     tracing::error!(
         name: "clean-up.postponed",
         error = &fault as &dyn std::error::Error,
-        "tables that a migration replaced are not removed; end what uses them, and remove the objects that depend on them. \
-         A host that serves tries again"
+        "tables that no migration needs any more are not removed; end what uses them, and remove the objects that depend on \
+         them. A host that serves tries again"
     );
     Ok(())
 }
@@ -529,11 +538,15 @@ pub(super) async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<()
     changed_units::forget_all(fence).await
 }
 
-/// The end of a clean-up, after its rows: drops the tables and forgets the migration.
+/// The end of a clean-up, after its rows: undoes what an abandoned migration has changed ahead,
+/// drops the tables and forgets the migration.
 pub(super) async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let found = state::underway(&mut context.database.read().await?).await?;
     // What an earlier migration replaced may be locked for long, and hinders nothing.
     let unfinished = found.filter(|found| !found.phase.has_arrived());
+    if let Some(unfinished) = &unfinished {
+        undo_abandoned(context, fence, unfinished).await?;
+    }
     let between = unfinished.map(|found| [found.from, found.to]);
     state::drop_leftovers(context, fence, between).await?;
     let mut tx = fence.begin().await?;

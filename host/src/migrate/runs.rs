@@ -91,15 +91,16 @@ pub(super) async fn begin(
     tx.execute(others.bind(signed(from)).bind(signed(to)))
         .await
         .about(RUN)?;
-    let open = tx
-        .fetch_optional(sql(
-            "SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL",
-        ))
-        .await;
-    if open.about(RUN)?.is_none() {
+    if !has_open(tx).await? {
         insert(tx, context, from, to).await?;
     }
     Ok(())
+}
+
+/// Whether a migration has begun, according to the record, and not ended.
+pub(super) async fn has_open(tx: &mut Transaction) -> Result<bool, MigrateError> {
+    let open = sql("SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL");
+    Ok(tx.fetch_optional(open).await.about(RUN)?.is_some())
 }
 
 async fn insert(

@@ -312,8 +312,8 @@ impl Prepared {
         }
     }
 
-    /// Removes what a complete migration replaced, beside the service: retries while others hold
-    /// locks on it, or have made something that depends on it.
+    /// Removes what a complete migration replaced, or an abandoned one has made, beside the service:
+    /// retries while others hold locks on it, or have made something that depends on it.
     pub(super) async fn clean_up_in_background(&self, fence: &Fence) -> Result<(), MigrateError> {
         let context = self.online_context();
         self.retried(|| migrate::clean_up_rows(&context, fence))
@@ -335,8 +335,8 @@ impl Prepared {
                 let reason = with_causes(fault);
                 tracing::warn!(
                     name: "clean-up-waits", %reason, ?delay,
-                    "rows or tables that a migration replaced are not removed yet; end the sessions that lock them, or drop the \
-                     objects that depend on them. The host tries again"
+                    "rows or tables that no migration needs any more are not removed yet; end the sessions that lock them, or drop \
+                     the objects that depend on them. The host tries again"
                 );
             })
             .await
