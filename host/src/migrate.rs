@@ -97,6 +97,9 @@ pub use state::{MigrationRan, lock_version};
 use state::{Phase, Underway};
 pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
 
+/// The longest wait for a lock of another client before a change of the schema is postponed.
+const SHORT_LOCK_WAIT: Duration = Duration::from_secs(5);
+
 /// The inputs of a migration.
 #[derive(Clone)]
 pub struct Context {
@@ -133,6 +136,24 @@ impl Context {
         self.migrations
             .iter()
             .find(|migration| migration.manifest().version == version)
+    }
+
+    /// This context for changes of the schema that clients wait for, and that can be made later.
+    fn with_short_lock_waits(&self) -> Self {
+        let mut context = self.clone();
+        let longest = &mut context.tuning.lock_timeout;
+        *longest = SHORT_LOCK_WAIT.min(*longest);
+        context
+    }
+
+    /// This context for changes of the schema that a start makes before clients are served, if it
+    /// serves them while it copies rows.
+    fn before_serving(&self) -> Self {
+        if self.is_online {
+            self.with_short_lock_waits()
+        } else {
+            self.clone()
+        }
     }
 }
 

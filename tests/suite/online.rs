@@ -157,7 +157,8 @@ async fn row_that_a_copy_rejects_ends_the_migration_but_not_the_call(kind: Kind)
 
 on_each_server!(locked_copy_of_a_failed_migration_delays_no_call);
 /// Method: a copy loses its rows, so that it does not pass the verification, and another client has
-/// read it, so that it cannot be dropped, neither by this host nor by one of the older release.
+/// read it, so that it cannot be dropped, neither by this host, nor by the next starts, of which one
+/// begins the migration anew, and one is of the older release.
 async fn locked_copy_of_a_failed_migration_delays_no_call(kind: Kind) {
     let database = TestDatabase::new(kind);
     let older = Installation::on(database.clone(), &modules::modules());
@@ -193,11 +194,17 @@ async fn locked_copy_of_a_failed_migration_delays_no_call(kind: Kind) {
     assert_eq!(found.process_guid, b"one");
     assert!(host.terminate().success());
 
+    let serves_another = async |host: &Host| {
+        let caller = Caller::new(watch::channel(host.url("")).1);
+        let found = caller.get(b"another").await.unwrap().unwrap();
+        found.process_guid == b"another"
+    };
+    let newer = newer.set("migration_lock_timeout", "1s");
+    let host = newer.serve();
+    assert!(serves_another(&host).await && has_table(&client, &copy).await);
+    assert!(host.terminate().success());
     let host = older.serve();
-    let caller = Caller::new(watch::channel(host.url("")).1);
-    let found = caller.get(b"another").await.unwrap().unwrap();
-    assert_eq!(found.process_guid, b"another");
-    assert!(has_table(&client, &copy).await);
+    assert!(serves_another(&host).await && has_table(&client, &copy).await);
     drop(reading);
     until_async(async || !has_table(&client, &copy).await).await;
     client.close().await;
@@ -205,9 +212,7 @@ async fn locked_copy_of_a_failed_migration_delays_no_call(kind: Kind) {
 
     let mut host = newer.serve();
     host.wait_for_line(|line| line.contains("cut over"));
-    let caller = Caller::new(watch::channel(host.url("")).1);
-    let found = caller.get(b"another").await.unwrap().unwrap();
-    assert_eq!(found.process_guid, b"another");
+    assert!(serves_another(&host).await);
     assert!(host.terminate().success());
 }
 

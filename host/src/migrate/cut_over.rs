@@ -15,7 +15,6 @@ mod names;
 mod undo;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use backon::BackoffBuilder;
 use bbs_database::{Dialect, SqlError, StatementResult, Transaction, schema, sql};
@@ -367,9 +366,6 @@ pub(super) async fn end_arrived(
     Ok(phase)
 }
 
-/// The longest wait for a lock before a clean-up is postponed.
-const LOCK_WAIT_OF_CLEAN_UP: Duration = Duration::from_secs(5);
-
 /// What a clean-up does while another session has locked a table that it drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfLocked {
@@ -388,11 +384,10 @@ pub(super) async fn clean_up_or_postpone(
     fence: &Fence,
     if_locked: IfLocked,
 ) -> Result<(), MigrateError> {
-    let mut context = context.clone();
-    if if_locked == IfLocked::Postpone {
-        let longest = &mut context.tuning.lock_timeout;
-        *longest = LOCK_WAIT_OF_CLEAN_UP.min(*longest);
-    }
+    let context = match if_locked {
+        IfLocked::Wait => context.clone(),
+        IfLocked::Postpone => context.with_short_lock_waits(),
+    };
     let Err(fault) = clean_up(&context, fence).await else {
         return Ok(());
     };

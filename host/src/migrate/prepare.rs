@@ -47,7 +47,12 @@ pub(super) async fn begin(
     }
     tx.commit().await.about("bbs_migration")?;
     if !is_resumed {
-        state::drop_leftovers(context, fence, Some([work.from, work.to])).await?;
+        let between = Some([work.from, work.to]);
+        match state::drop_leftovers(&context.before_serving(), fence, between).await {
+            // Clients wait for the begin of an online migration; its copies are made later.
+            Err(MigrateError::Locked { .. }) if work.is_online => {}
+            dropped => dropped?,
+        }
         forget_copies(context, fence).await?;
         if let Some(found) = abandoned.filter(|found| !passes(&work, found)) {
             undo_abandoned(context, fence, &found).await?;
@@ -123,13 +128,17 @@ async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateEr
     residue::remove_useless(context, fence).await
 }
 
-/// Creates the tables that rows are copied into.
+/// Creates the tables that rows are copied into. Safe to repeat.
 pub(super) async fn prepare(
     context: &Context,
     fence: &Fence,
     job: &Job,
 ) -> Result<(), MigrateError> {
     context.progress.enter("prepare", job.describe(), None);
+    if job.is_online {
+        // Another client may have locked them when the migration began.
+        state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;
+    }
     let mut reader = context.database.read().await?;
     let dialect = reader.dialect();
     let mut statements = Vec::new();

@@ -9,12 +9,14 @@ use bbs_database::StatementResult;
 use super::catch_up::{self, Meanwhile};
 use super::copy::{self, UnitBudget};
 use super::{
-    Context, Job, MigrateError, Work, cut_over, examine, fault, prepare, quarantine, state, verify,
+    Context, Job, MigrateError, Phase, Work, cut_over, examine, fault, phase, prepare, quarantine,
+    state, verify,
 };
 use crate::lock::fence::Fence;
 
 /// Records the migration and creates the tables that rows are copied into, unless an earlier run
-/// did.
+/// did. If another client has locked a table, [`copy()`] creates those of an online migration: here
+/// clients wait.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
@@ -22,7 +24,10 @@ pub(super) async fn begin(
 ) -> Result<Arc<Job>, MigrateError> {
     let job = prepare::begin(context, fence, work).await?;
     if !job.is_resumed {
-        prepare::prepare(context, fence, &job).await?;
+        match prepare::prepare(&context.before_serving(), fence, &job).await {
+            Err(MigrateError::Locked { .. }) if job.is_online => {}
+            prepared => prepared?,
+        }
     }
     Ok(job)
 }
@@ -41,6 +46,9 @@ pub(super) async fn copy(
 ) -> Result<bool, MigrateError> {
     let copied = async {
         if job.is_online {
+            if phase(context).await? == Some(Phase::Begun) {
+                prepare::prepare(context, fence, job).await?;
+            }
             copy_beside_clients(context, fence, job, budget).await?;
         } else if !copy::copy(context, fence, job, budget).await? {
             return Ok(false);
