@@ -100,7 +100,7 @@ async fn run(
     let host = installation.serve();
     let caller = Caller::new(watch::channel(host.url("")).1);
     let at_rest = Model::of(&caller).await.expect("everything can be listed");
-    let mut load = Load::start(&caller, at_rest, &Default::default(), settings);
+    let mut load = Load::start_catching_up(&caller, at_rest, &Default::default(), settings);
     load.calls(calls * 10).await;
     println!("at rest:\n{}", load.stop().await.0);
     let before = Model::of(&caller).await.expect("everything can be listed");

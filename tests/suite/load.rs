@@ -37,7 +37,7 @@ async fn host_without_a_migration_answers_as_the_model_expects() {
         let caller = caller.clone();
         async move { slowly(&caller, finished).await }
     });
-    let mut load = Load::start(&caller, before.clone(), &Aim::default(), SETTINGS);
+    let mut load = Load::start_catching_up(&caller, before.clone(), &Aim::default(), SETTINGS);
     load.calls(400).await;
     finish.send_replace(true);
     let (report, after) = load.stop().await;
@@ -62,7 +62,7 @@ async fn host_without_a_migration_answers_as_the_model_expects() {
 async fn lost_changed_and_added_records_are_reported_as_differences() {
     let server = Server::empty(Kind::Sqlite).await;
     let caller = caller(&server);
-    let mut load = Load::start(
+    let mut load = Load::start_catching_up(
         &caller,
         Model::of(&caller).await.unwrap(),
         &Aim::default(),
@@ -92,7 +92,7 @@ async fn calls_that_fail_are_counted_and_leave_both_outcomes_possible() {
     let server = Server::with_fixture(Kind::Sqlite).await;
     let (address, at) = watch::channel(server.url(""));
     let caller = Caller::new(at);
-    let mut load = Load::start(
+    let mut load = Load::start_catching_up(
         &caller,
         Model::of(&caller).await.unwrap(),
         &Aim::default(),

@@ -49,7 +49,7 @@ pub async fn migration(
     });
     let aim = Aim::default();
     let mut began_at = progress(installation).await.as_ref().and_then(part_done);
-    let mut load = Load::start(&caller, before, &aim, settings);
+    let mut load = Load::start_catching_up(&caller, before, &aim, settings);
     let began = Instant::now();
     let database = installation.database.open().await;
     while data_version(&database).await != version {

@@ -1,4 +1,4 @@
-//! One client of the load: calls that are due at fixed times, on keys that no other client writes.
+//! One client of the load: calls in equal intervals, on keys that no other client writes.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use bbs_proto::models as proto;
 use fastrand::Rng;
 use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval_at};
 
 use super::calls::{Caller, Failure};
 use super::listing::Guid;
@@ -75,15 +76,17 @@ impl LoadClient {
     pub(super) async fn run(
         mut self,
         between: Duration,
+        missed: MissedTickBehavior,
         stopped: watch::Receiver<bool>,
         count: watch::Sender<u64>,
     ) -> Self {
-        let mut due = Instant::now() + between.mul_f64(self.random.f64());
+        let first = Instant::now() + between.mul_f64(self.random.f64());
+        let mut ticks = interval_at(first.into(), between);
+        ticks.set_missed_tick_behavior(missed);
         while !*stopped.borrow() {
-            tokio::time::sleep_until(due.into()).await;
+            let due = ticks.tick().await.into_std();
             self.call(due).await;
             count.send_modify(|calls| *calls += 1);
-            due += between;
         }
         self
     }

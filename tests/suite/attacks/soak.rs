@@ -241,7 +241,7 @@ async fn loaded(
         calls_per_second: CALLS_PER_SECOND,
         seed,
     };
-    let mut load = Load::start(&caller, model, &Aim::default(), settings);
+    let mut load = Load::start_catching_up(&caller, model, &Aim::default(), settings);
     let before = *calls.borrow();
     let wanted = (time.as_secs_f64() * CALLS_PER_SECOND) as u64;
     while load.made() < wanted {
