@@ -31,7 +31,7 @@ use crate::harness::stored::{Rows, Stored};
 
 const SETTINGS: Settings = Settings {
     clients: 4,
-    calls_per_second: 100.0,
+    calls_per_second: 50.0,
     seed: 11,
 };
 

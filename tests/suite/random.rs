@@ -126,7 +126,7 @@ impl RandomRun {
         let model = Model::of(&caller).await.expect("the list succeeds");
         let settings = Settings {
             clients: 4,
-            calls_per_second: 100.0,
+            calls_per_second: 50.0,
             seed: self.seed,
         };
         let mut load = Load::start(&caller, model, &Aim::default(), settings);

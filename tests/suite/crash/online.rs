@@ -20,11 +20,11 @@ use crate::harness::{fixture, has_all_rounds, modules, until_async};
 
 const SETTINGS: Settings = Settings {
     clients: 4,
-    calls_per_second: 100.0,
+    calls_per_second: 50.0,
     seed: 3,
 };
 /// Slow enough for calls to run during a batch.
-const UNITS_PER_SECOND: u64 = 250;
+const UNITS_PER_SECOND: u64 = 125;
 const CALLS_AFTER: u64 = 40;
 
 on_each_database!(kill_at_any_point_of_an_online_migration_loses_nothing);

@@ -77,7 +77,7 @@ async fn rounds_of_faults_block_no_call_and_lose_no_acknowledged_write(kind: Kin
     let model = Model::of(&caller).await.expect("the list succeeds");
     let settings = Settings {
         clients: 4,
-        calls_per_second: 100.0,
+        calls_per_second: 50.0,
         seed,
     };
     let mut load = Load::start(&caller, model, &Aim::default(), settings);
