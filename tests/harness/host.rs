@@ -10,6 +10,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use bbs_proto::prost::Message;
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use super::database::{Kind, TestDatabase, data_version};
@@ -303,10 +304,7 @@ impl Host {
     /// Sends a signal by name, such as `STOP` or `CONT`.
     #[track_caller]
     pub fn signal(&self, name: &str) {
-        let sent = Command::new("sh")
-            .args(["-c", &format!("kill -s {name} {}", self.pid())])
-            .status();
-        assert!(sent.expect("a shell starts").success());
+        signal(name, &self.child);
     }
 
     pub fn pid(&self) -> u32 {
@@ -423,6 +421,22 @@ impl Drop for Host {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// Sends a signal by name to a process whose end was not waited for.
+#[track_caller]
+pub fn signal(name: &str, process: &Child) {
+    let signal = match name {
+        "CONT" => Signal::CONT,
+        "HUP" => Signal::HUP,
+        "INT" => Signal::INT,
+        "KILL" => Signal::KILL,
+        "QUIT" => Signal::QUIT,
+        "STOP" => Signal::STOP,
+        "TERM" => Signal::TERM,
+        _ => panic!("no test sends {name}"),
+    };
+    kill_process(Pid::from_child(process), signal).expect("the process is there");
 }
 
 fn address_in(line: &str) -> Option<SocketAddr> {

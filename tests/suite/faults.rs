@@ -24,6 +24,7 @@ use crate::harness::database::{
 };
 use crate::harness::engine::Engine;
 use crate::harness::fixture::{self, OLDEST};
+use crate::harness::host::signal;
 use crate::harness::layouts::NEWEST;
 use crate::harness::modules::chain;
 use crate::harness::on_each::on_each_mysql;
@@ -289,13 +290,6 @@ pub(super) fn stops(process: &mut Child) -> bool {
         is_stopped || process.try_wait().unwrap().is_some()
     });
     is_stopped
-}
-
-pub(super) fn signal(name: &str, process: &Child) {
-    let sent = Command::new("sh")
-        .args(["-c", &format!("kill -s {name} {}", process.id())])
-        .status();
-    assert!(sent.unwrap().success());
 }
 
 on_each_server!(lock_of_another_session_only_delays_a_migration);

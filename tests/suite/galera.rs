@@ -14,12 +14,12 @@ use sqlx::mysql::MySqlDatabaseError;
 use tokio::sync::watch;
 
 use super::crash::{SHARE, command, inspect, migrate_to_newest, run};
-use super::faults::{frozen_at, signal};
+use super::faults::frozen_at;
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, texts};
 use crate::harness::fixture::{self, OLDEST};
 use crate::harness::galera::Cluster;
-use crate::harness::host::Installation;
+use crate::harness::host::{Installation, signal};
 use crate::harness::layouts::NEWEST;
 use crate::harness::load::calls::Caller;
 use crate::harness::load::listing::everything;

@@ -33,7 +33,7 @@ use super::stores::{self, StoreLayout, encoded, sealed};
 use super::{import, importing, listed, served};
 use crate::harness::database::{Kind, execute, on_each_database, texts};
 use crate::harness::etcd::Etcd;
-use crate::harness::host::{Host, Installation};
+use crate::harness::host::{Host, Installation, signal};
 use crate::harness::on_each::on_each_mysql;
 use crate::harness::until_async;
 
@@ -378,7 +378,7 @@ async fn expirations_are_those_of_the_store(kind: Kind) {
     let mut child = command.spawn().expect("the executable starts");
     assert!(crate::faults::stops(&mut child));
     until_async(async || etcd.get("/v1/domain/soon").await.is_none()).await;
-    crate::faults::signal("CONT", &child);
+    signal("CONT", &child);
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success());
     let report = super::report(&String::from_utf8(output.stdout).expect("text"));

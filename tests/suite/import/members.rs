@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use super::stores::{self, StoreLayout};
 use super::{MARK, import, importing, is_marked, listed, on_empty_database, served, tables};
-use crate::faults::{signal, stops};
+use crate::faults::stops;
 use crate::harness::database::{Kind, execute};
 use crate::harness::etcd::Etcd;
-use crate::harness::host::{Host, Installation};
+use crate::harness::host::{Host, Installation, signal};
 
 const KIND: Kind = Kind::Sqlite;
 

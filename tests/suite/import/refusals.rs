@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::stores::{self, StoreLayout, encoded, sealed, version};
 use super::{MARK, NEWEST, import, importing, is_marked, report, served, tables};
-use crate::faults::{signal, stops};
+use crate::faults::stops;
 use crate::harness::database::{Kind, execute, on_each_database};
 use crate::harness::etcd::Etcd;
-use crate::harness::host::Installation;
+use crate::harness::host::{Installation, signal};
 use crate::harness::until_async;
 
 /// Asserts that the import ends with these texts, and that store and database stay as they are.
