@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use super::certificates::{Authority, Pair, VALID, client_builder};
 use super::database::{Kind, TestDatabase};
 use super::host::Host;
-use super::locket::Locket;
+use super::locket::{Locket, certificate};
 use super::modules;
 use super::output::text;
 use super::ports::free_address;
@@ -156,14 +156,20 @@ impl Deployment {
         std::fs::write(&file, Value::Object(self.config.clone()).to_string())
             .expect("the configuration can be written");
         let mut command = Command::new(self.path("bin/bbs"));
+        command.arg(format!("-config={}", file.display()));
+        self.set_environment(&mut command);
         command
-            .arg(format!("-config={}", file.display()))
-            .env_remove("RUST_LOG");
-        // The parent of [`MODULE_CACHE`].
+    }
+
+    fn set_environment(&self, command: &mut Command) {
         command
+            // The parent of [`MODULE_CACHE`].
             .env("XDG_CACHE_HOME", self.path("cache"))
-            .env_remove("CACHE_DIRECTORY");
-        command
+            .env_remove("CACHE_DIRECTORY")
+            // As in `Installation`: fewer than the authorities of the system.
+            .env("SSL_CERT_FILE", certificate("ca.crt"))
+            .env_remove("SSL_CERT_DIR")
+            .env_remove("RUST_LOG");
     }
 
     /// Runs a command with the configuration, such as `check-config`.
@@ -178,10 +184,7 @@ impl Deployment {
         command
             .args(arguments)
             .arg(file.replacen("-config", "--config", 1));
-        command
-            .env("XDG_CACHE_HOME", self.path("cache"))
-            .env_remove("CACHE_DIRECTORY")
-            .env_remove("RUST_LOG");
+        self.set_environment(&mut command);
         command.output().expect("the executable starts")
     }
 
