@@ -350,7 +350,7 @@ fn new_folder(recipe: &Recipe) -> PathBuf {
 fn copy(from: &Path, into: &Path) {
     output_of(
         Command::new("cp")
-            .args(["-a", "--reflink=auto"])
+            .args(["-a", "--reflink=auto", "--sparse=always"])
             .arg(from)
             .arg(into),
     );
