@@ -46,8 +46,11 @@ impl TestDatabase {
             Location::Server { address, name, .. } => (*address, name.clone()),
         };
         let waiting = async {
+            let mut observer = LockObserver::connect(self.kind, address, &name)
+                .await
+                .expect("the server accepts another session");
             loop {
-                match waiting_sessions(self.kind, address, &name).await {
+                match observer.waiting_sessions(&name).await {
                     Ok(0) => {}
                     Ok(_) => return,
                     Err(error) => assert!(
@@ -64,27 +67,43 @@ impl TestDatabase {
     }
 }
 
-/// The number of sessions of a database that wait for a lock.
-async fn waiting_sessions(kind: Kind, address: SocketAddr, name: &str) -> Result<i64, sqlx::Error> {
-    if kind.dialect() == Dialect::Mysql {
-        let mut connection =
-            MySqlConnection::connect(&format!("mysql://{OBSERVER}:{PASSWORD}@{address}/")).await?;
+/// A session that lists those which wait for locks.
+enum LockObserver {
+    Postgres(PgConnection),
+    Mysql(MySqlConnection),
+}
+
+impl LockObserver {
+    async fn connect(kind: Kind, address: SocketAddr, name: &str) -> Result<Self, sqlx::Error> {
+        if kind.dialect() == Dialect::Mysql {
+            let url = format!("mysql://{OBSERVER}:{PASSWORD}@{address}/");
+            return MySqlConnection::connect(&url).await.map(Self::Mysql);
+        }
+        let url = format!("postgres://{USER}:{PASSWORD}@{address}/{name}");
+        PgConnection::connect(&url).await.map(Self::Postgres)
+    }
+
+    /// The number of sessions of the database `name` that wait for a lock.
+    async fn waiting_sessions(&mut self, name: &str) -> Result<i64, sqlx::Error> {
+        let connection = match self {
+            Self::Postgres(connection) => {
+                let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
+                return sqlx::query_scalar(query).fetch_one(&mut *connection).await;
+            }
+            Self::Mysql(connection) => connection,
+        };
         let query = format!(
             "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{name}' AND state LIKE 'Waiting for table%'"
         );
         let for_tables: i64 = sqlx::query_scalar(AssertSqlSafe(query))
-            .fetch_one(&mut connection)
+            .fetch_one(&mut *connection)
             .await?;
         // Not from `innodb_trx`, a copy that InnoDB renews only after 100 ms without a query.
         let status = sqlx::raw_sql("SHOW ENGINE INNODB STATUS")
-            .fetch_one(&mut connection)
+            .fetch_one(&mut *connection)
             .await?;
-        return Ok(for_tables + waiting_transactions(status.try_get("Status")?, name));
+        Ok(for_tables + waiting_transactions(status.try_get("Status")?, name))
     }
-    let query = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'";
-    let mut connection =
-        PgConnection::connect(&format!("postgres://{USER}:{PASSWORD}@{address}/{name}")).await?;
-    sqlx::query_scalar(query).fetch_one(&mut connection).await
 }
 
 /// Whether MySQL cannot list its sessions, because a statement that runs has a character outside of
