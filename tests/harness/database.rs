@@ -14,8 +14,8 @@ use serde_json::json;
 use sqlx::{AssertSqlSafe, Connection, MySqlConnection, PgConnection};
 use tokio::time::timeout;
 
-use super::block_until;
 use super::engine::{PASSWORD, USER, place};
+use super::{block_until, tests_all};
 
 mod kind;
 mod lock_waits;
@@ -34,7 +34,7 @@ const CONNECTIONS: u32 = 20;
 /// Far above what any statement here takes: reached only if the server waits for a lock.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A shared handle: the database is dropped with the last clone.
+/// A shared handle: the database is dropped with the last clone, or with its server.
 #[derive(Clone)]
 pub struct TestDatabase {
     pub kind: Kind,
@@ -321,6 +321,9 @@ impl Drop for Location {
         }
         match owner {
             Owner::Other { .. } => return,
+            // MySQL removes one table after the other. The folder of the server, which ends with the
+            // tests, is removed whole; with `tests/run --all` it would get too large in memory.
+            Owner::Us if *kind == Kind::Mysql && !tests_all() => return,
             Owner::Us => {}
             Owner::UsForReuse => {
                 if let Ok(name) = empty_under_new_name(*address, name) {
