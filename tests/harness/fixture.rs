@@ -231,8 +231,18 @@ fn share(table: &str, nth: u32) -> Vec<Map<String, Value>> {
 
 /// Creates the fixture's tables in an empty database, without rows.
 pub async fn write_tables_to(database: &Database) {
+    write_wider_tables_to(database, &[]).await;
+}
+
+/// [`write_tables_to`] with further columns of some tables, which come first: SQLite has none after
+/// a primary key of several columns.
+pub async fn write_wider_tables_to(database: &Database, added: &[(&str, &str)]) {
     let mut tx = database.write().await.expect("a transaction");
-    for statement in tables_sql(database.dialect()) {
+    for mut statement in tables_sql(database.dialect()) {
+        for (table, columns) in added {
+            let begin = format!("CREATE TABLE {table} (");
+            statement = statement.replacen(&begin, &format!("{begin}{columns}, "), 1);
+        }
         tx.execute(sql(statement))
             .await
             .expect("the tables of the fixture's version");

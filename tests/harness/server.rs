@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bbs::testing::api::Api;
 use bbs::testing::clients::Clients;
 use bbs::testing::clock::StoppedClock;
-use bbs::testing::database::{Database, Dialect, sql};
+use bbs::testing::database::{Database, sql};
 use bbs::testing::domain::{Policy, Service};
 use bbs::testing::events::Events;
 use bbs::testing::http::{self, Gate};
@@ -351,25 +351,17 @@ impl Server {
 }
 
 /// Columns that the modules above the fixture's version add to its tables.
-const ADDED_COLUMNS: [(&str, &[&str]); 3] = [
+const ADDED_COLUMNS: [(&str, &str); 3] = [
     (
         "desired_lrps",
-        &[
-            "update_strategy INT NOT NULL DEFAULT 0",
-            "record_version BIGINT",
-            "definition_id VARCHAR(255)",
-            "previous_definition_id VARCHAR(255)",
-        ],
+        "update_strategy INT NOT NULL DEFAULT 0, record_version BIGINT, definition_id VARCHAR(255), \
+         previous_definition_id VARCHAR(255)",
     ),
     (
         "actual_lrps",
-        &[
-            "record_version BIGINT",
-            "desired_lrp_definition_id VARCHAR(255)",
-            "definition_uncertain BOOL",
-        ],
+        "record_version BIGINT, desired_lrp_definition_id VARCHAR(255), definition_uncertain BOOL",
     ),
-    ("tasks", &["record_version BIGINT"]),
+    ("tasks", "record_version BIGINT"),
 ];
 
 /// Tables that these modules add.
@@ -400,31 +392,13 @@ async fn newest_layout(kind: Kind, with_rows: bool) -> (TestDatabase, Database) 
 /// Creates the tables of the default catalog's newest version in an empty database, with or without
 /// the fixture's rows.
 async fn write_newest_layout(database: &Database, with_rows: bool) {
-    fixture::write_tables_to(database).await;
+    fixture::write_wider_tables_to(database, &ADDED_COLUMNS).await;
     if with_rows {
         fixture::write_rows_to(database, 1).await;
     }
-    let mut statements = Vec::new();
-    for (table, columns) in ADDED_COLUMNS {
-        let additions: Vec<_> = columns
-            .iter()
-            .map(|column| format!("ADD COLUMN {column}"))
-            .collect();
-        // SQLite adds one column at a time.
-        let at_once = if database.dialect() == Dialect::Sqlite {
-            1
-        } else {
-            additions.len()
-        };
-        for additions in additions.chunks(at_once) {
-            statements.push(format!("ALTER TABLE {table} {}", additions.join(", ")));
-        }
-    }
-    let dialect = database.dialect();
-    statements.extend(ADDED_TABLES.map(|table| fixture::with_types_of(dialect, table)));
     let mut tx = database.write().await.expect("a transaction");
-    for statement in statements {
-        tx.execute(sql(statement))
+    for table in ADDED_TABLES {
+        tx.execute(sql(fixture::with_types_of(database.dialect(), table)))
             .await
             .expect("a part of the layout");
     }
