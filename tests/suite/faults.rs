@@ -41,27 +41,62 @@ const LONGEST_CONNECT: Duration = Duration::from_secs(2);
 /// tried again.
 const ATTEMPTS: usize = 6;
 
-/// Both directions between the newest and the oldest version: source database, direction, target
-/// version.
-async fn directions(database: TestDatabase) -> [(TestDatabase, &'static str, u64); 2] {
-    let oldest = database.copy();
-    assert!(!run("down", OLDEST, &oldest, None));
-    [(database, "down", OLDEST), (oldest, "up", NEWEST)]
+/// A migration between the newest and the oldest version, and its result without a fault.
+struct Undisturbed {
+    start: TestDatabase,
+    direction: &'static str,
+    version: u64,
+    wanted: Rows,
+    sent: Option<u64>,
 }
 
-/// The rows after an uninterrupted migration, and the number of bytes that it sends.
-async fn undisturbed(
-    start: &TestDatabase,
+impl Undisturbed {
+    /// The migration down from a database at the newest version, and the one back up, which
+    /// restores its rows.
+    async fn both(newest: TestDatabase, server: &Engine) -> [Self; 2] {
+        let newest_rows = inspect(&newest, NEWEST).await;
+        let oldest = newest.copy();
+        let sent = migrate_counted(&oldest, server, "down", OLDEST).await;
+        let down = Self {
+            start: newest,
+            direction: "down",
+            version: OLDEST,
+            wanted: inspect(&oldest, OLDEST).await,
+            sent: Some(sent),
+        };
+        let up = Self {
+            start: oldest,
+            direction: "up",
+            version: NEWEST,
+            wanted: newest_rows,
+            sent: None,
+        };
+        [down, up]
+    }
+
+    /// The number of bytes that it sends.
+    async fn sent(&self, server: &Engine) -> u64 {
+        match self.sent {
+            Some(sent) => sent,
+            None => {
+                let database = self.start.copy();
+                migrate_counted(&database, server, self.direction, self.version).await
+            }
+        }
+    }
+}
+
+/// Migrates, and returns the number of bytes that were sent.
+async fn migrate_counted(
+    database: &TestDatabase,
     server: &Engine,
     direction: &str,
     version: u64,
-) -> (Rows, u64) {
-    let database = start.copy();
+) -> u64 {
     let proxy = Proxy::to(server.address());
-    migrate(&database.through(proxy.address()), direction, version)
-        .await
-        .unwrap();
-    (inspect(&database, version).await, proxy.sent())
+    let path = database.through(proxy.address());
+    migrate(&path, direction, version).await.unwrap();
+    proxy.sent()
 }
 
 async fn migrate(
@@ -107,8 +142,15 @@ async fn finish(stored: Stored, direction: &str, version: u64) -> Result<Decisio
 on_each_server!(connection_cut_at_any_point_loses_nothing);
 async fn connection_cut_at_any_point_loses_nothing(kind: Kind) {
     let server = kind.engine();
-    for (start, direction, version) in directions(at_newest(kind).await).await {
-        let (wanted, mut sent) = undisturbed(&start, server, direction, version).await;
+    for undisturbed in Undisturbed::both(at_newest(kind).await, server).await {
+        let mut sent = undisturbed.sent(server).await;
+        let Undisturbed {
+            start,
+            direction,
+            version,
+            wanted,
+            ..
+        } = undisturbed;
         // Begins with the last one, which is nearest to the cut-over.
         for point in selected((0..POINTS_OF_FAULT).rev()) {
             let mut attempts = 0;
@@ -148,8 +190,14 @@ on_each_mysql!(cut_over_whose_answer_is_lost_keeps_its_version);
 /// The server has renamed the tables, which is not known to the host.
 async fn cut_over_whose_answer_is_lost_keeps_its_version(kind: Kind) {
     let server = kind.engine();
-    for (start, direction, version) in directions(at_newest(kind).await).await {
-        let (wanted, _) = undisturbed(&start, server, direction, version).await;
+    for undisturbed in Undisturbed::both(at_newest(kind).await, server).await {
+        let Undisturbed {
+            start,
+            direction,
+            version,
+            wanted,
+            ..
+        } = undisturbed;
         let mut attempts = 0;
         let (database, cut) = loop {
             let database = start.copy();
@@ -180,8 +228,15 @@ async fn server_crash_at_any_point_loses_nothing(kind: Kind) {
     let start = TestDatabase::on(kind, server.address());
     fixture::write_share_to(&start, SHARE).await;
     migrate_to_newest(&start).await;
-    for (start, direction, version) in directions(start).await {
-        let (wanted, sent) = undisturbed(&start, &server, direction, version).await;
+    for undisturbed in Undisturbed::both(start, &server).await {
+        let sent = undisturbed.sent(&server).await;
+        let Undisturbed {
+            start,
+            direction,
+            version,
+            wanted,
+            ..
+        } = undisturbed;
         for point in 1..POINTS_OF_FAULT / 2 {
             let mut attempts = 0;
             let database = loop {
@@ -304,10 +359,14 @@ async fn lock_of_another_session_only_delays_a_migration(kind: Kind) {
     fixture::write_share_to(&start, SHARE).await;
     migrate_to_newest(&start).await;
     let lock_timeout = LockTimeout::on(kind, server.address()).await;
-    for (start, direction, version) in directions(start).await {
-        let undisturbed = start.copy();
-        migrate(&undisturbed, direction, version).await.unwrap();
-        let wanted = inspect(&undisturbed, version).await;
+    for undisturbed in Undisturbed::both(start, &server).await {
+        let Undisturbed {
+            start,
+            direction,
+            version,
+            wanted,
+            ..
+        } = undisturbed;
         let locks = [
             "SELECT process_guid FROM desired_lrps",
             "SELECT process_guid FROM actual_lrps FOR UPDATE",
