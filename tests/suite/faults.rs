@@ -584,15 +584,18 @@ impl Disk {
 }
 
 on_each_database!(module_replaced_after_a_crash_restarts_the_copy);
-/// The output of the first module is not mixed with that of the second.
+/// The output of the first module is not mixed with that of the second. Without rows of the first
+/// one, a start does not depend on the database: servers have it in `tests/run --all` alone.
 async fn module_replaced_after_a_crash_restarts_the_copy(kind: Kind) {
     let start = with_fixture(kind).await;
-    for point in [
-        fault::AFTER_BEGIN,
-        fault::AFTER_PREPARE,
+    let points = [
         fault::AFTER_BATCH,
         fault::AFTER_COPY,
-    ] {
+        fault::AFTER_BEGIN,
+        fault::AFTER_PREPARE,
+    ];
+    let rounds = if has_all_rounds(kind) { 4 } else { 2 };
+    for point in points.into_iter().take(rounds) {
         let database = start.copy();
         assert!(run("down", OLDEST, &database, Some(point)));
         let stored = Stored::open(&database, with_replaced_module()).await;
