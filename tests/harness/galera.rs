@@ -2,6 +2,7 @@
 //! settings and start order; each node is an [`Engine`].
 
 use std::net::SocketAddr;
+use std::ops::Deref;
 use std::path::Path;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -44,6 +45,46 @@ pub struct Cluster {
     join: String,
 }
 
+type IdleClusters = Mutex<Vec<Cluster>>;
+
+/// A cluster from [`Cluster::whole`].
+pub struct WholeCluster {
+    /// `None` once it is dropped.
+    cluster: Option<Cluster>,
+    idle: Arc<IdleClusters>,
+}
+
+impl Deref for WholeCluster {
+    type Target = Cluster;
+
+    fn deref(&self) -> &Cluster {
+        self.cluster.as_ref().expect("it is not dropped")
+    }
+}
+
+impl Drop for WholeCluster {
+    fn drop(&mut self) {
+        // A test that fails may leave it without some of its nodes.
+        if let Some(cluster) = self.cluster.take()
+            && !std::thread::panicking()
+        {
+            cluster.wait_for_size(NODES);
+            let mut idle = self.idle.lock().expect("no lock holder panics");
+            idle.push(cluster);
+        }
+    }
+}
+
+/// The value that tests share, made by the first of those that have it at the same time.
+fn shared_by_tests<T>(shared: &Mutex<Weak<T>>, make: impl FnOnce() -> T) -> Arc<T> {
+    let mut shared = shared.lock().expect("the first test has made it");
+    shared.upgrade().unwrap_or_else(|| {
+        let made = Arc::new(make());
+        *shared = Arc::downgrade(&made);
+        made
+    })
+}
+
 /// A node's ports for the other nodes: group communication, incremental and full state transfer.
 struct Ports {
     group: u16,
@@ -69,16 +110,23 @@ impl Cluster {
     /// ordered over the whole cluster: they delay other tests, and end none of their transactions.
     pub fn shared() -> Arc<Self> {
         static SHARED: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
-        let mut shared = SHARED.lock().expect("the cluster has started");
-        shared.upgrade().unwrap_or_else(|| {
-            let started = Arc::new(Self::start());
-            *shared = Arc::downgrade(&started);
-            started
-        })
+        shared_by_tests(&SHARED, Self::start)
+    }
+
+    /// A cluster that no other test has at the same time. Each test must restore its nodes, for
+    /// another test that gets it later. Idle clusters end with the last test that has one.
+    pub fn whole() -> WholeCluster {
+        static IDLE: Mutex<Weak<IdleClusters>> = Mutex::new(Weak::new());
+        let idle = shared_by_tests(&IDLE, IdleClusters::default);
+        let found = idle.lock().expect("no lock holder panics").pop();
+        WholeCluster {
+            cluster: Some(found.unwrap_or_else(Self::start)),
+            idle,
+        }
     }
 
     /// Starts three nodes and waits until they form a cluster.
-    pub fn start() -> Self {
+    fn start() -> Self {
         assert!(
             Path::new(PROVIDER).exists(),
             "{PROVIDER} is not installed, and the tests start their own Galera cluster with it; install it with `apt-get \

@@ -18,7 +18,7 @@ use super::faults::frozen_at;
 use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase, execute, texts};
 use crate::harness::fixture::{self, OLDEST};
-use crate::harness::galera::Cluster;
+use crate::harness::galera::{Cluster, WholeCluster};
 use crate::harness::host::{Installation, signal};
 use crate::harness::layouts::NEWEST;
 use crate::harness::load::calls::Caller;
@@ -159,7 +159,7 @@ async fn removal_of_an_abandoned_migration_fits_into_write_sets() {
 async fn column_that_is_not_added_at_once_is_left_to_the_operator() {
     const BEFORE_ZONE: u64 = 1_686_692_176;
     const WITH_ZONE: u64 = 1_698_182_853;
-    let cluster = Cluster::start();
+    let cluster = Cluster::whole();
     let database = cluster.database();
     fixture::write_share_to(&database, SHARE).await;
     let stored = Stored::open(&database, fixture::migrations()).await;
@@ -310,7 +310,7 @@ async fn cut_over_on_another_node_does_not_commit_once_its_version_is_known_not_
 
 #[tokio::test(flavor = "multi_thread")]
 async fn migration_completes_after_loss_of_node_and_balancer() {
-    let cluster = Arc::new(Cluster::start());
+    let cluster = Arc::new(Cluster::whole());
     let database = at_newest(&cluster).await;
     let newest = inspect(&database, NEWEST).await;
     let oldest = oldest_rows().await;
@@ -346,7 +346,7 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
 }
 
 fn crash_when_stalled(
-    cluster: &Arc<Cluster>,
+    cluster: &Arc<WholeCluster>,
     node: usize,
     balancer: &Arc<Proxy>,
 ) -> std::thread::JoinHandle<()> {
@@ -362,7 +362,7 @@ fn crash_when_stalled(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::whole();
     let wanted = oldest_rows().await;
     let start = at_newest(&cluster).await;
     for point in [
@@ -392,7 +392,7 @@ async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn host_keeps_serving_while_a_node_crashes_and_rejoins() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::whole();
     let database = cluster.database();
     fixture::write_to(&database).await;
     let balancer = cluster.balancer();

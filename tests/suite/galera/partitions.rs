@@ -43,7 +43,7 @@ async fn assert_complete(model: &Model, caller: &Caller) {
 /// standby looks at the lease.
 #[tokio::test(flavor = "multi_thread")]
 async fn host_leaves_a_node_outside_of_the_primary_component_and_so_does_its_standby() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::whole();
     let database = cluster.database();
     fixture::write_to(&database).await;
     let [balancer, observed] = [cluster.balancer(), cluster.observed_balancer()];
@@ -81,7 +81,7 @@ async fn host_leaves_a_node_outside_of_the_primary_component_and_so_does_its_sta
 /// that serves.
 #[tokio::test(flavor = "multi_thread")]
 async fn master_on_an_isolated_node_is_replaced_and_loses_no_acknowledged_write() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::whole();
     let database = cluster.database();
     fixture::write_to(&database).await;
     // Under a lease that lasts as long as a migration takes.
@@ -120,7 +120,7 @@ async fn master_on_an_isolated_node_is_replaced_and_loses_no_acknowledged_write(
 /// that is left, so that it has every acknowledged write.
 #[tokio::test(flavor = "multi_thread")]
 async fn cluster_that_loses_its_primary_component_is_served_again() {
-    let cluster = Cluster::start();
+    let cluster = Cluster::whole();
     let database = cluster.database();
     let installation = taken_down(with_fixture(database.clone()).await).await;
     let installation = installation
