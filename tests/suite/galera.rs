@@ -11,7 +11,7 @@ use bbs::testing::migrate::online::{self, Start};
 use bbs::testing::migrate::{Context, Intent, fault};
 use bbs_lens::layout::schema::Sealing;
 use sqlx::mysql::MySqlDatabaseError;
-use tokio::sync::watch;
+use tokio::sync::{OnceCell, watch};
 
 use super::crash::{SHARE, command, inspect, migrate_to_newest, run};
 use super::faults::frozen_at;
@@ -37,12 +37,16 @@ const SETTINGS: Settings = Settings {
 
 /// The rows after an uninterrupted migration down on a single server. They do not depend on the ids
 /// that a migration up generates.
-async fn oldest_rows() -> Rows {
-    let database = TestDatabase::new(Kind::Mariadb);
-    fixture::write_share_to(&database, SHARE).await;
-    migrate_to_newest(&database).await;
-    assert!(!run("down", OLDEST, &database, None));
-    inspect(&database, OLDEST).await
+async fn oldest_rows() -> &'static Rows {
+    static ROWS: OnceCell<Rows> = OnceCell::const_new();
+    ROWS.get_or_init(|| async {
+        let database = TestDatabase::new(Kind::Mariadb);
+        fixture::write_share_to(&database, SHARE).await;
+        migrate_to_newest(&database).await;
+        assert!(!run("down", OLDEST, &database, None));
+        inspect(&database, OLDEST).await
+    })
+    .await
 }
 
 /// A share of the fixture on the cluster, at the newest version.
@@ -117,7 +121,7 @@ async fn copies_have_their_indexes_before_they_are_filled() {
     assert!(!texts(&opened, query).await.is_empty());
     opened.close().await;
     assert!(!run("down", OLDEST, &database, None));
-    assert!(inspect(&database, OLDEST).await == oldest_rows().await);
+    assert!(inspect(&database, OLDEST).await == *oldest_rows().await);
 }
 
 /// Goal: no transaction is larger than what a cluster replicates at once. Method: an abandoned
@@ -317,7 +321,7 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
     let balancer = Arc::new(cluster.balancer());
     let balanced = database.through(balancer.address());
     for (direction, version, node, wanted) in
-        [("down", OLDEST, 1, oldest), ("up", NEWEST, 2, newest)]
+        [("down", OLDEST, 1, oldest), ("up", NEWEST, 2, &newest)]
     {
         // A node crashes while rows are copied, and the balancer breaks all connections; then the
         // host is restarted, as a supervisor does, until the migration is complete.
@@ -335,11 +339,11 @@ async fn migration_completes_after_loss_of_node_and_balancer() {
             balancer.heal();
         }
         crash.join().expect("the node crashes");
-        assert!(inspect(&balanced, version).await == wanted, "{direction}");
+        assert!(inspect(&balanced, version).await == *wanted, "{direction}");
         cluster.restart(node);
         let through = database.through(cluster.node(node));
         assert!(
-            inspect(&through, version).await == wanted,
+            inspect(&through, version).await == *wanted,
             "{direction}: the rejoined node lacks rows"
         );
     }
@@ -386,7 +390,7 @@ async fn frozen_master_on_one_node_changes_nothing_after_a_takeover_on_another()
             !continued.status.success(),
             "{point}: the frozen master did not notice the takeover"
         );
-        assert!(inspect(&database, OLDEST).await == wanted, "{point}");
+        assert!(inspect(&database, OLDEST).await == *wanted, "{point}");
     }
 }
 
