@@ -47,7 +47,9 @@ const CARGO_HOME_VARIABLE: &str = "BBS_CARGO_HOME";
 /// Calls rustc. The metadata that cargo passes for a crate decides the order of its functions, and
 /// is a hash also of the places of packages outside of its workspace; here it is the name and the
 /// version of its package. So two packages of one name and version cannot be used together. The
-/// folder of a package elsewhere, as a dependency or a `[patch]` names it, becomes its name.
+/// folder of a package elsewhere, as a dependency or a `[patch]` names it, becomes its name. A
+/// package of a registry is where cargo extracts one of crates.io, also if it is from a mirror or
+/// in a folder of `cargo vendor`, which has a file of checksums for each package.
 const WRAPPER: &str = r#"#!/bin/sh
 # Written by `bbs module build`.
 previous=
@@ -59,10 +61,17 @@ for argument do
     esac
     previous=$argument
 done
-case $CARGO_MANIFEST_DIR/ in
-    / | "$BBS_WORKSPACE"/* | "$BBS_CARGO_HOME"/*) ;;
-    *) set -- "$@" "--remap-path-prefix=$CARGO_MANIFEST_DIR=/$CARGO_PKG_NAME" ;;
-esac
+of_registry=/cargo/registry/src/index.crates.io-1949cf8c6b5b557f/$CARGO_PKG_NAME-$CARGO_PKG_VERSION
+if [ -e "$CARGO_MANIFEST_DIR/.cargo-checksum.json" ]; then
+    place=$of_registry
+else
+    case $CARGO_MANIFEST_DIR/ in
+        "$BBS_CARGO_HOME"/registry/src/*) place=$of_registry ;;
+        / | "$BBS_WORKSPACE"/* | "$BBS_CARGO_HOME"/*) place= ;;
+        *) place=/$CARGO_PKG_NAME ;;
+    esac
+fi
+[ -z "$place" ] || set -- "$@" "--remap-path-prefix=$CARGO_MANIFEST_DIR=$place"
 exec "$@"
 "#;
 
@@ -223,7 +232,7 @@ fn cargo_home() -> Option<PathBuf> {
 
 /// Flags that remove this machine's paths from the code, so that all builds of one source have the
 /// same digest: those of the workspace, of cargo, of the standard library and of generated sources.
-/// [`WRAPPER`] removes those of packages elsewhere.
+/// [`WRAPPER`] removes those of packages elsewhere and of registries.
 fn flags(workspace: &Path, home: &Path, target: &Path) -> Result<String, BuildError> {
     let sysroot = rustc(workspace, &["--print", "sysroot"])?;
     let version = rustc(workspace, &["--version", "--verbose"])?;
@@ -276,22 +285,41 @@ mod tests {
         printed.lines().map(str::to_owned).collect()
     }
 
+    const ALWAYS: [&str; 3] = ["-C", "metadata=colours-1.2.3", "src/lib.rs"];
+
+    fn with_place(folder: &str, place: &str) -> Vec<String> {
+        let removed = format!("--remap-path-prefix={folder}={place}");
+        ALWAYS
+            .map(str::to_owned)
+            .into_iter()
+            .chain([removed])
+            .collect()
+    }
+
     #[test]
     fn places_of_packages_are_no_part_of_what_rustc_is_called_with() {
-        let always = ["-C", "metadata=colours-1.2.3", "src/lib.rs"];
         for folder in [
             "",
             "/w/space",
             "/w/space/colours",
-            "/home/me/.cargo/registry/src/index/colours-1.2.3",
+            "/home/me/.cargo/git/checkouts/colours-1f2e/3d4c",
         ] {
-            assert_eq!(called_in(folder), always, "{folder}");
+            assert_eq!(called_in(folder), ALWAYS, "{folder}");
         }
         for folder in ["/elsewhere/some colours", "/w/spacious/colours"] {
-            let removed = format!("--remap-path-prefix={folder}=/colours");
-            let expected = always.map(str::to_owned).into_iter().chain([removed]);
-            assert_eq!(called_in(folder), expected.collect::<Vec<_>>());
+            assert_eq!(called_in(folder), with_place(folder, "/colours"));
         }
+    }
+
+    #[test]
+    fn package_of_a_registry_has_one_place_also_from_a_mirror_or_vendored() {
+        let place = "/cargo/registry/src/index.crates.io-1949cf8c6b5b557f/colours-1.2.3";
+        let mirrored = "/home/me/.cargo/registry/src/mirror.example-5a6b/colours-1.2.3";
+        assert_eq!(called_in(mirrored), with_place(mirrored, place));
+        let vendored = tempfile::tempdir().unwrap();
+        std::fs::write(vendored.path().join(".cargo-checksum.json"), "{}").unwrap();
+        let vendored = vendored.path().to_str().unwrap();
+        assert_eq!(called_in(vendored), with_place(vendored, place));
     }
 
     #[test]
