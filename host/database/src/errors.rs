@@ -2,7 +2,6 @@
 //! from them is decided by callers.
 
 use std::borrow::Cow;
-use std::error::Error;
 use std::fmt::Display;
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -64,7 +63,7 @@ pub(super) struct RanTooLong(pub(super) Duration);
 pub(super) struct ServerFull;
 
 /// Whether an error is this one of the host's own.
-fn is_own<T: Error + 'static>(error: &SqlError) -> bool {
+fn is_own<T: std::error::Error + 'static>(error: &SqlError) -> bool {
     matches!(error, SqlError::Io(io) if io.get_ref().is_some_and(|inner| inner.is::<T>()))
 }
 
@@ -84,8 +83,9 @@ fn is_unreachable(error: &SqlError) -> bool {
 
 /// Whether a session may be opened a moment later. A new one waits for no row, so what looks like a
 /// lost conflict is a node of Galera that is cut off: its first statement waits for the cluster.
+/// Where the server is full beside sessions of the pool, the next one is one of those.
 pub(super) fn may_open_later(error: &SqlError) -> bool {
-    is_unreachable(error) || is_transient(error)
+    !is_own::<ServerFull>(error) && (is_unreachable(error) || is_transient(error))
 }
 
 /// An unknown command, in Galera any that needs the cluster.

@@ -2,7 +2,6 @@
 //! on the kind of server, and the closing of connections.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
 use std::ops::{Deref, DerefMut};
 use std::pin::pin;
 use std::sync::Arc;
@@ -217,18 +216,14 @@ impl<D: Driver> Opener<D> {
     async fn connect(&self) -> Result<Connected<D>, SqlError> {
         let full_at = *self.full_at.lock();
         if !self.open.is_empty() && full_at.is_some_and(|at| at.elapsed() < FULL_PAUSE) {
-            return Err(SqlError::Io(io::Error::new(
-                ErrorKind::TimedOut,
-                ServerFull,
-            )));
+            return Err(timed_out(ServerFull));
         }
         let Some(longest) = self.outage.patience(self.longest()) else {
             return Err(self.unreachable());
         };
         let connecting = (|| self.connect_once())
             .retry(outage::pauses(longest))
-            // Among attempts to open a session, none that returns to the pool would be found.
-            .when(|error: &SqlError| may_open_later(error) && !self.is_full_beside_others(error));
+            .when(may_open_later);
         let mut connecting = pin!(connecting);
         let began = Instant::now();
         loop {
@@ -262,6 +257,7 @@ impl<D: Driver> Opener<D> {
             Ok(_) => self.outage.end(),
             Err(error) if self.is_full_beside_others(error) => {
                 *self.full_at.lock() = Some(Instant::now());
+                return Err(timed_out(ServerFull));
             }
             Err(error) if may_open_later(error) => self.outage.note(error),
             Err(_) => {}

@@ -145,7 +145,7 @@ pub(super) fn no_answer(longest: Duration) -> SqlError {
 }
 
 /// An error of a time limit.
-pub(super) fn timed_out(reason: String) -> SqlError {
+pub(super) fn timed_out(reason: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> SqlError {
     SqlError::Io(io::Error::new(io::ErrorKind::TimedOut, reason))
 }
 
@@ -198,7 +198,7 @@ mod tests {
     #[test]
     fn outage_goes_on_from_its_first_failure_to_a_success() {
         let outage = outage(LONGEST, PROBE);
-        outage.note(&timed_out("still refused".into()));
+        outage.note(&timed_out("still refused"));
         assert_eq!(outage.patience(LONGEST), None);
         assert!(
             outage

@@ -3,7 +3,6 @@
 //! no other caller gets a session in which it goes on.
 
 use std::future;
-use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::task::{Poll, ready};
 use std::time::Duration;
@@ -180,8 +179,7 @@ impl<D: Driver> ServerSession<D> {
         };
         if is_ended && !self.driver().ends_long_statements() {
             // No outage, after which a migration would begin the same statement again, for ever.
-            let overdue = RanTooLong(self.limit);
-            return SqlError::Io(io::Error::new(ErrorKind::TimedOut, overdue));
+            return timed_out(RanTooLong(self.limit));
         }
         no_end_within(self.limit)
     }

@@ -259,8 +259,8 @@ async fn remove_returned(
     names: &[String],
 ) -> Result<(), MigrateError> {
     let groups = groups.iter().map(|group| &work.lens.groups[*group]);
-    let mut of_groups = groups.flat_map(|group| &group.keeps).peekable();
-    if of_groups.peek().is_some() {
+    let of_groups: Vec<_> = groups.flat_map(|group| &group.keeps).collect();
+    if !of_groups.is_empty() {
         let returned = residue::left_by(&work.lens.returning);
         let of_groups = residue::at_any_of(of_groups);
         residue::remove(tx, names, Cond::all().add(returned).add(of_groups)).await?;
