@@ -224,11 +224,13 @@ fn like_one_of(column: Expr, patterns: &[String], dialect: Dialect) -> Expr {
                 "? COLLATE utf8mb4_bin",
                 [Expr::cust_with_exprs("CONVERT(? USING utf8mb4)", [column])],
             );
-            of_few_lengths(patterns.to_vec())
+            let likes: Vec<_> = of_few_lengths(patterns.to_vec())
                 .iter()
                 .map(|pattern| exact.clone().like(prefix_pattern(pattern)))
-                .reduce(|one, other| one.or(other))
-                .unwrap_or_else(never)
+                .collect();
+            // One expression: a chain of `or` is nested as deep as the list is long, and is cloned
+            // and rendered by recursion, which exhausts the stack of a thread.
+            Expr::cust_with_exprs(format!("({})", vec!["?"; likes.len()].join(" OR ")), likes)
         }
         Dialect::Sqlite => {
             let globs: Vec<_> = patterns.iter().map(|pattern| glob(pattern)).collect();
