@@ -97,6 +97,7 @@ impl From<StoreError> for DomainError {
         match error {
             StoreError::Exists => Self::Exists,
             StoreError::TooLarge { .. }
+            | StoreError::TooManyPatterns { .. }
             | StoreError::IndexTooHigh { .. }
             | StoreError::Characters { .. } => Self::Invalid(error.to_string()),
             StoreError::NotText { .. }

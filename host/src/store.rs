@@ -79,6 +79,10 @@ pub enum StoreError {
         bytes: usize,
         limit: usize,
     },
+    #[error(
+        "of more than {most} app guids, none may have the wildcards % and _; list fewer at once"
+    )]
+    TooManyPatterns { most: usize },
     #[error("index {index} is not below {limit}, the most instances of one LRP")]
     IndexTooHigh { index: i32, limit: i32 },
     #[error(
@@ -151,6 +155,7 @@ impl StoreError {
             | Self::TooLong { .. }
             | Self::TooLarge { .. }
             | Self::Characters { .. }
+            | Self::TooManyPatterns { .. }
             | Self::IndexTooHigh { .. }
             | Self::DoesNotFit { .. }
             | Self::NotJson { .. }

@@ -114,13 +114,14 @@ impl Reader {
     /// Lists desired LRPs.
     ///
     /// # Errors
-    /// The database fails. Unreadable records are left out.
+    /// The filter has too many patterns ([`StoreError::TooManyPatterns`]), or the database fails.
+    /// Unreadable records are left out.
     pub async fn desired_lrps(
         &mut self,
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Listed<DesiredLrp>, StoreError> {
-        self.list(&WHOLE, &condition(filter), range).await
+        self.list(&WHOLE, &condition(filter)?, range).await
     }
 
     /// Lists the scheduling part of desired LRPs; does not decrypt the run information.
@@ -132,7 +133,7 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Listed<SchedulingInfo>, StoreError> {
-        self.list(&SCHEDULING, &condition(filter), range).await
+        self.list(&SCHEDULING, &condition(filter)?, range).await
     }
 
     /// Lists the routing part of desired LRPs.
@@ -144,7 +145,7 @@ impl Reader {
         filter: &DesiredLrpFilter,
         range: &Range,
     ) -> Result<Listed<RoutingInfo>, StoreError> {
-        self.list(&ROUTING, &condition(filter), range).await
+        self.list(&ROUTING, &condition(filter)?, range).await
     }
 
     /// The desired LRP of a process guid.
@@ -380,7 +381,7 @@ impl Writer {
     }
 }
 
-fn condition(filter: &DesiredLrpFilter) -> Filter {
+fn condition(filter: &DesiredLrpFilter) -> Result<Filter, StoreError> {
     Filter::everything()
         .equals_if_any("domain", &filter.domain)
         .one_of(TABLE.key, &filter.process_guids)

@@ -10,6 +10,7 @@ use bbs_units::operand;
 use sea_query::extension::postgres::PgFunc;
 use sea_query::{BinOper, Cond, Expr, ExprTrait, IntoColumnRef};
 
+use super::StoreError;
 use super::record::Columns;
 
 /// MySQL has no list parameters and permits at most 65,535 parameters. Conditions with longer lists
@@ -21,9 +22,14 @@ pub(super) enum Condition {
     Equals(Vec<u8>),
     /// In ascending order.
     OneOf(Vec<Vec<u8>>),
-    /// Begins with one of these SQL `LIKE` patterns, case-sensitive and without an escape
+    /// Begins with one of these texts or SQL `LIKE` patterns, case-sensitive and without an escape
     /// character.
-    LikeOneOf(Vec<Vec<u8>>),
+    LikeOneOf {
+        /// In ascending order. None begins with another.
+        prefixes: Vec<Vec<u8>>,
+        /// The patterns with a `%` or `_`. With them, the database evaluates the condition.
+        wildcards: Vec<Vec<u8>>,
+    },
     Is(i64),
     AtLeast(i64),
     AtMost(i64),
@@ -65,12 +71,34 @@ impl Filter {
     }
 
     /// An empty list adds no condition.
-    pub(super) fn like_one_of(self, column: &'static str, patterns: &[Vec<u8>]) -> Self {
+    ///
+    /// # Errors
+    /// The list is too long for one with wildcards: in memory, each pattern would be tried on each
+    /// row, many times over for each `%`, and no other task runs on the thread meanwhile.
+    pub(super) fn like_one_of(
+        self,
+        column: &'static str,
+        patterns: &[Vec<u8>],
+    ) -> Result<Self, StoreError> {
         if patterns.is_empty() {
-            self
-        } else {
-            self.and(column, Condition::LikeOneOf(patterns.to_vec()))
+            return Ok(self);
         }
+        let texts = patterns
+            .iter()
+            .filter(|pattern| std::str::from_utf8(pattern).is_ok());
+        let (wildcards, mut prefixes): (Vec<_>, Vec<_>) = texts
+            .cloned()
+            .partition(|pattern| pattern.iter().any(|byte| b"%_".contains(byte)));
+        if !wildcards.is_empty() && patterns.len() > MOST_IN_LIST {
+            return Err(StoreError::TooManyPatterns { most: MOST_IN_LIST });
+        }
+        prefixes.sort_unstable();
+        prefixes.dedup_by(|longer, prefix| longer.starts_with(prefix));
+        let condition = Condition::LikeOneOf {
+            prefixes,
+            wildcards,
+        };
+        Ok(self.and(column, condition))
     }
 
     pub(super) fn is(self, column: &'static str, number: impl Into<i64>) -> Self {
@@ -136,14 +164,17 @@ impl Filter {
 
 impl Condition {
     fn has_sql(&self, dialect: Dialect) -> bool {
-        match self {
-            Self::OneOf(texts) | Self::LikeOneOf(texts) => {
-                dialect != Dialect::Mysql || texts.len() <= MOST_IN_LIST
-            }
+        let operands = match self {
+            Self::OneOf(texts) => texts.len(),
+            Self::LikeOneOf {
+                prefixes,
+                wildcards,
+            } => prefixes.len() + wildcards.len(),
             Self::Equals(_) | Self::Is(_) | Self::AtLeast(_) | Self::AtMost(_) | Self::Above(_) => {
-                true
+                1
             }
-        }
+        };
+        dialect != Dialect::Mysql || operands <= MOST_IN_LIST
     }
 
     /// The SQL expression; none if it is evaluated in memory.
@@ -152,7 +183,13 @@ impl Condition {
         self.has_sql(dialect).then(|| match self {
             Self::Equals(text) => operand(text, dialect).map_or_else(never, |text| col.eq(text)),
             Self::OneOf(texts) => one_of(col, &storable(texts, dialect), dialect),
-            Self::LikeOneOf(patterns) => like_one_of(col, &storable(patterns, dialect), dialect),
+            Self::LikeOneOf {
+                prefixes,
+                wildcards,
+            } => {
+                let patterns = storable(prefixes.iter().chain(wildcards), dialect);
+                like_one_of(col, &patterns, dialect)
+            }
             Self::Is(number) => col.eq(*number),
             Self::AtLeast(number) => col.gte(*number),
             Self::AtMost(number) => col.lte(*number),
@@ -170,9 +207,13 @@ impl Condition {
                 let found = wanted.binary_search_by(|wanted| wanted.as_slice().cmp(text));
                 found.is_ok()
             }),
-            Self::LikeOneOf(patterns) => {
-                text(&|text| patterns.iter().any(|pattern| begins_like(text, pattern)))
-            }
+            Self::LikeOneOf {
+                prefixes,
+                wildcards,
+            } => text(&|text| {
+                begins_with_one_of(text, prefixes)
+                    || wildcards.iter().any(|pattern| begins_like(text, pattern))
+            }),
             Self::Is(wanted) => number(&|number| number == *wanted),
             Self::AtLeast(least) => number(&|number| number >= *least),
             Self::AtMost(most) => number(&|number| number <= *most),
@@ -186,9 +227,9 @@ fn never() -> Expr {
 }
 
 /// The texts that the database can store.
-fn storable(texts: &[Vec<u8>], dialect: Dialect) -> Vec<String> {
+fn storable<'a>(texts: impl IntoIterator<Item = &'a Vec<u8>>, dialect: Dialect) -> Vec<String> {
     let texts = texts
-        .iter()
+        .into_iter()
         .filter_map(|text| std::str::from_utf8(text).ok());
     texts
         .filter(|text| dialect != Dialect::Postgres || !text.contains('\0'))
@@ -265,6 +306,15 @@ fn glob(like: &str) -> String {
     }
     glob.push('*');
     glob
+}
+
+/// Whether a text begins with one of these, which are in ascending order, and of which none begins
+/// with another. Between such a prefix and the text there would be only longer ones that begin with
+/// it, so that it is the last one that is not above the text.
+fn begins_with_one_of(text: &[u8], prefixes: &[Vec<u8>]) -> bool {
+    let above = prefixes.partition_point(|prefix| prefix.as_slice() <= text);
+    let last = prefixes[..above].last();
+    last.is_some_and(|prefix| text.starts_with(prefix))
 }
 
 /// Whether a text has a prefix that matches a pattern: `%` is any text and `_` any one character.

@@ -145,6 +145,28 @@ async fn filter_with_many_guids_is_applied_whole(kind: Kind) {
     }
 }
 
+on_each_database!(list_with_too_many_patterns_is_rejected);
+async fn list_with_too_many_patterns_is_rejected(kind: Kind) {
+    let server = Server::empty(kind).await;
+    desire(&server, lrp("wanted")).await;
+    let mut app_guids = vec![b"%z".to_vec(); 10_000];
+    app_guids.push(b"wanted".to_vec());
+    let request = proto::DesiredLrPsRequest {
+        app_guids,
+        ..Default::default()
+    };
+    let rejected: proto::DesiredLrPsResponse = server
+        .call("/v1/desired_lrps/list.r3", &request)
+        .await
+        .message();
+    let error = rejected.error.unwrap();
+    assert_eq!(error.r#type(), proto::error::Type::InvalidRequest);
+    assert!(
+        error.message.starts_with(b"of more than 10000 app guids"),
+        "{error:?}"
+    );
+}
+
 on_each_layout!(single_page_has_a_content_length_and_several_are_chunked);
 async fn single_page_has_a_content_length_and_several_are_chunked(kind: Kind) {
     let server = with_pages_of(kind, 2).await;

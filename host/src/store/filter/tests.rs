@@ -98,16 +98,44 @@ fn filter_holds_if_each_condition_holds() {
     assert!(!holds(all().is("absent", 0)));
     assert!(holds(all().one_of("guid", &texts(&[b"x", b"app_1-v1"]))));
     assert!(!holds(all().one_of("guid", &texts(&[b"x"]))));
-    assert!(holds(all().like_one_of("guid", &texts(&[b"x", b"app"]))));
     assert!(
         holds(
             all()
                 .one_of("guid", &[])
                 .like_one_of("guid", &[])
+                .unwrap()
                 .equals_if_any("guid", b"")
         ),
         "empty is any"
     );
+}
+
+#[test]
+fn text_that_begins_with_a_listed_text_or_pattern_is_found() {
+    let holds = |list: &[&[u8]]| {
+        let list: Vec<_> = list.iter().map(|text| text.to_vec()).collect();
+        let filter = Filter::everything().like_one_of("guid", &list).unwrap();
+        filter.holds(&row())
+    };
+    let matching: [&[&[u8]]; 6] = [
+        &[b"x", b"app"],
+        &[b"app1", b"app", b"apo", b"app", b"appa"],
+        &[b"", b"app", b"x"],
+        &[b"ap", b"app0", b"app2"],
+        &[b"x", b"a_p"],
+        &[b"app0", b"%v1", b"x"],
+    ];
+    for list in matching {
+        assert!(holds(list), "{list:?}");
+    }
+    let others: [&[&[u8]]; 3] = [
+        &[b"App", b"pp"],
+        &[b"app0", b"app2", b"appa", b"app_1-v10"],
+        &[b"\xff", b"%\xff"],
+    ];
+    for list in others {
+        assert!(!holds(list), "{list:?}");
+    }
 }
 
 #[test]
@@ -158,12 +186,10 @@ fn text_that_the_database_cannot_store_matches_no_row() {
 
 #[test]
 fn list_too_long_for_mysql_is_evaluated_in_memory() {
-    let many: Vec<_> = (0..=MOST_IN_LIST)
-        .map(|number| number.to_string().into_bytes())
-        .collect();
+    let many = distinct_texts(MOST_IN_LIST + 1);
     for filter in [
         Filter::everything().one_of("guid", &many),
-        Filter::everything().like_one_of("guid", &many),
+        Filter::everything().like_one_of("guid", &many).unwrap(),
     ] {
         let filter = filter.is("index", 1);
         assert!(!filter.is_complete_in_sql(Dialect::Mysql));
@@ -178,9 +204,40 @@ fn list_too_long_for_mysql_is_evaluated_in_memory() {
     }
 }
 
+/// Texts of which none begins with another.
+fn distinct_texts(count: usize) -> Vec<Vec<u8>> {
+    let texts = (0..count).map(|number| format!("{number:06}").into_bytes());
+    texts.collect()
+}
+
+#[test]
+fn database_evaluates_every_list_with_wildcards() {
+    let mut list = distinct_texts(MOST_IN_LIST - 1);
+    list.push(b"%v1".to_vec());
+    let filter = Filter::everything().like_one_of("guid", &list).unwrap();
+    assert!(filter.is_complete_in_sql(Dialect::Mysql));
+    list.push(b"one more".to_vec());
+    assert!(matches!(
+        Filter::everything().like_one_of("guid", &list),
+        Err(StoreError::TooManyPatterns { most: MOST_IN_LIST })
+    ));
+}
+
+#[test]
+fn database_compares_no_text_that_begins_with_another_of_the_list() {
+    let list = ["ab", "a", "b", "ab"].map(|text| text.as_bytes().to_vec());
+    let filter = Filter::everything().like_one_of("guid", &list).unwrap();
+    assert_eq!(
+        sql_of(&filter, Dialect::Postgres),
+        r#"SELECT "a" FROM "t" WHERE "guid" LIKE ANY(ARRAY ['a%','b%'])"#
+    );
+}
+
 #[test]
 fn backslash_is_not_an_escape_character() {
-    let filter = Filter::everything().like_one_of("guid", &[br"a\_".to_vec()]);
+    let filter = Filter::everything()
+        .like_one_of("guid", &[br"a\_".to_vec()])
+        .unwrap();
     assert!(
         sql_of(&filter, Dialect::Sqlite).contains(r"a\\?*"),
         "{}",
