@@ -14,6 +14,10 @@ use super::{LINE_END, NATIVE};
 /// limited number.
 const LONGEST_CHAIN: usize = 32;
 
+/// Longest name of a method, in bytes, that the error about an unknown one quotes: as long as a
+/// manifest may declare. A module passes names of any length, and a quoted byte may take six.
+const LONGEST_NAME: usize = 200;
+
 /// Why the translators and the pin do not form a chain.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum ApiError {
@@ -369,8 +373,13 @@ impl TranslatorChain {
     pub(super) fn next(&self, step: usize, name: &str) -> Result<CallTarget, TranslateError> {
         self.resolve(self.newer[step], Wanted::Name(name)).ok_or_else(|| {
             let manifest = self.translators[step].manifest();
+            let called = if name.len() > LONGEST_NAME {
+                format!("a method with a name of {} bytes", name.len())
+            } else {
+                format!("{name:?}")
+            };
             let reason = format!(
-                "translator {:?} called {name:?}, which API {} does not have; it must be corrected",
+                "translator {:?} called {called}, which API {} does not have; it must be corrected",
                 manifest.name, manifest.onto
             );
             TranslateError::new(reason)

@@ -298,7 +298,7 @@ pub(super) fn unrevised(name: &str) -> &str {
 }
 
 /// The largest body that defines an LRP or a task, in bytes. Cloud Foundry's have some tens of KiB.
-const DEFINITION: usize = 4 << 20;
+pub(super) const DEFINITION: usize = 4 << 20;
 /// The largest filter of a list, in bytes: some fifty thousand guids.
 const FILTER: usize = 4 << 20;
 /// The largest other body, in bytes. It has keys, addresses, and texts such as the result of a

@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 use super::chain::{CallTarget, TranslatorChain};
 use super::errors::RunError;
 use super::handlers::{self, HandlerCall};
+use super::methods::DEFINITION;
 use super::reads::LONGEST_READ;
 use super::{Api, Request};
 use crate::domain::Page;
@@ -24,6 +25,9 @@ use crate::store::{Range, Reader, Store};
 const RUN_TIME: Duration = Duration::from_secs(30);
 /// Most calls of a newer version during one run, by all translators together.
 const NEXT_CALLS: usize = 1_000;
+/// Largest request of a translator, in bytes: twice the largest body of a client, since a newer
+/// form may be longer. A module may pass far more, which the bodies in flight do not count.
+const NEXT_BODY: usize = 2 * DEFINITION;
 /// A request with a larger body is large: translating it takes as long as many others.
 const LARGE_BODY: usize = 256 << 10;
 /// Most runs of large requests at once; at most half of the permits.
@@ -423,7 +427,18 @@ impl RunningChain<'_> {
                 CallProgress::Next(NextCall { method, request }) => {
                     self.next_calls += 1;
                     match self.api.chain.next(step, &method) {
-                        Ok(target) => return Ok(Resumed::Next(target, request)),
+                        Ok(target) if request.len() <= NEXT_BODY => {
+                            return Ok(Resumed::Next(target, request));
+                        }
+                        Ok(target) => {
+                            let reason = format!(
+                                "translator {:?} called {:?} with {} bytes, above the limit of {NEXT_BODY}",
+                                self.api.chain.translator(step).manifest().name,
+                                target.name(),
+                                request.len()
+                            );
+                            answer = Some(Err(TranslateError::new(reason)));
+                        }
                         Err(error) => answer = Some(Err(error)),
                     }
                 }

@@ -217,6 +217,16 @@ async fn calls_of_newer_versions_are_counted_for_the_whole_request() {
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn large_request_of_a_translator_reaches_no_handler() {
+    let server = hostile(Kind::Sqlite).await;
+    let (kind, message) = server.post("/v1.2-hostile/enlarges", []).await.error();
+    assert_eq!(kind, Type::UnknownError);
+    for word in ["\"hostile\"", "with 16777216 bytes"] {
+        assert!(message.contains(word), "{word:?} is not in {message:?}");
+    }
+}
+
 /// A cell deletes a container unless the answer keeps it.
 #[tokio::test(flavor = "multi_thread")]
 async fn container_is_kept_when_a_translator_fails_at_its_evacuation() {

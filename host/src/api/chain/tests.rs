@@ -383,6 +383,12 @@ fn translator_calls_only_newer_methods() {
             && reason.contains("API 1.1"),
         "{reason}"
     );
+    let long = "\x7f".repeat(LONGEST_NAME + 1);
+    let reason = chain.next(1, &long).unwrap_err().reason;
+    assert!(
+        reason.contains("a name of 201 bytes") && !reason.contains("7f"),
+        "{reason}"
+    );
 }
 
 #[test]

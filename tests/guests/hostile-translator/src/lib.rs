@@ -13,6 +13,9 @@ const MARKER: &[u8] = b"fail";
 /// Bytes of an event, just below what a call may return.
 const LARGE_EVENT: usize = 30 << 20;
 
+/// Bytes of a request, which is larger than any of a client.
+const LARGE_REQUEST: usize = 16 << 20;
+
 /// Frames on the stack below a call of `next`, for most of what an instance may have.
 const FRAMES: u32 = 5_000;
 
@@ -67,6 +70,7 @@ impl Guest for Hostile {
                 list,
                 call("Once"),
                 call("Forever"),
+                call("Enlarges"),
                 call("Deep"),
                 call("Grows"),
                 call("Explains"),
@@ -86,6 +90,7 @@ impl Guest for Hostile {
             "Forever" => loop {
                 next::call("Ping", &request)?;
             },
+            "Enlarges" => next::call("Ping", &vec![0; LARGE_REQUEST]),
             "Deep" => deep(FRAMES, &request),
             "Grows" => {
                 let mut kept = Vec::new();
