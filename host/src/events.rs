@@ -23,6 +23,9 @@ use queue::Queue;
 /// dropped as too slow. Those that are published together count as one.
 pub const QUEUE: usize = 1024;
 
+/// Bytes of the events of any change, which a subscriber may keep for itself alone.
+const SMALL_RENDERING: usize = 64 << 10;
+
 /// The records that a subscription is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Topic {
@@ -61,6 +64,10 @@ impl Rendered {
         let of_cells: usize = self.cells.iter().flatten().map(of_cell).sum();
         self.text.len() + of_cells
     }
+}
+
+fn bytes_of(events: &[Rendered]) -> usize {
+    events.iter().map(Rendered::bytes).sum()
 }
 
 /// The event hub. Clones are the same hub.
@@ -138,17 +145,18 @@ impl PublishedChange {
         // The queues count an estimate from the records, in which there is one rendering. Those of
         // further streams are kept, too: without them, each subscriber would cost a run of the
         // translator. A translator may return more than the estimate, which is not kept.
-        let bytes: usize = rendered
-            .iter()
-            .flat_map(|events: &Arc<[Rendered]>| events.iter())
-            .map(Rendered::bytes)
-            .sum();
-        if bytes > self.bytes {
+        if rendered.as_deref().map_or(0, bytes_of) > self.bytes {
             self.renderings
                 .lock()
                 .retain(|(_, known)| !Arc::ptr_eq(known, &rendering));
         }
         rendered
+    }
+
+    /// Whether these events of the change may be sent. Those above the estimate are rendered for
+    /// each subscriber, and one that does not read keeps them, so that they have to be small.
+    pub fn may_have(&self, events: &[Rendered]) -> bool {
+        bytes_of(events) <= self.bytes.max(SMALL_RENDERING)
     }
 
     fn rendering(&self, stream: &Arc<str>) -> Rendering {

@@ -188,7 +188,18 @@ impl Streams {
             .expect("the semaphore is never closed");
         let records = wire::changed_records_to(&change.change, version).into();
         let translated = self.translated(target, change, &records).await;
-        let logged = translated.inspect_err(|error| {
+        let events = translated.and_then(|events| {
+            let events: Vec<_> = events.into_iter().map(rendered).collect();
+            if change.may_have(&events) {
+                return Ok(events);
+            }
+            let reason = format!(
+                "translator {:?} returned events far larger than the records that have changed",
+                self.chain.translator(*step).manifest().name
+            );
+            Err(TranslateError::new(reason))
+        });
+        let logged = events.inspect_err(|error| {
             let Some(left_out) = self.failures.admit() else { return };
             tracing::error!(
                 name: "event_stream_failed",
@@ -199,7 +210,7 @@ impl Streams {
                  until they connect again"
             );
         });
-        Some(logged.ok()?.into_iter().map(rendered).collect())
+        logged.ok()
     }
 
     fn translated<'a>(

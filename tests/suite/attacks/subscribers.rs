@@ -1,5 +1,5 @@
-//! Subscribers that do not read, while large records that they would receive change, or a
-//! translator makes large events of small records; changes with a long trace id.
+//! Subscribers that do not read, while large records that they would receive change; changes with
+//! a long trace id.
 
 use std::net::SocketAddr;
 
@@ -17,7 +17,6 @@ use crate::harness::host::Installation;
 use crate::harness::server::Server;
 use crate::harness::watch::Watch;
 use crate::harness::{PATIENCE, modules};
-use crate::tasks::definition;
 
 const STALLED: usize = 12;
 /// Each changes a record of this size, in bytes, which an event has twice.
@@ -109,40 +108,6 @@ async fn stalled_subscribers_are_disconnected_and_others_receive_every_event() {
         end.is_err() || !rest.ends_with(b"0\r\n\r\n"),
         "a stream that is cut off does not end cleanly"
     );
-    watch.assert_unharmed().await;
-}
-
-/// Goal: events count by what a translator returns for them, not by their records alone, while a
-/// subscriber does not read. Method: one subscriber reads and has each event translated, another
-/// stalls. All events together take several times the limit of memory.
-#[tokio::test(flavor = "multi_thread")]
-async fn large_events_of_a_translator_are_not_kept_for_a_stalled_subscriber() {
-    const TASKS: usize = 24;
-    let installation = Installation::new(&modules::modules_with_hostile(), Kind::Sqlite);
-    let host = installation.serve();
-    let watch = Watch::on(&host);
-    let (sender, mut received) = watch::channel(0);
-    let stream = "GET /v1.2-hostile/swells";
-    let _stalled = half_read(host.address, stream).await;
-    tokio::spawn(count_events(
-        half_read(host.address, stream).await,
-        "task_created",
-        sender,
-    ));
-    for number in 0..TASKS {
-        let request = proto::DesireTaskRequest {
-            task_definition: Some(definition()),
-            task_guid: format!("task-{number}").into(),
-            domain: b"domain".to_vec(),
-        };
-        let answer: proto::TaskLifecycleResponse = host.call("/v1/tasks/desire.r2", &request).await;
-        assert_eq!(answer.error, None);
-        let event = received.wait_for(|received| *received > number);
-        let event = tokio::time::timeout(PATIENCE, event)
-            .await
-            .expect("the event arrives");
-        event.expect("a subscriber that reads is not disconnected");
-    }
     watch.assert_unharmed().await;
 }
 

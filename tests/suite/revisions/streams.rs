@@ -332,6 +332,7 @@ async fn failing_translator_ends_only_its_own_stream_and_serves_again() {
         "/v1.2-hostile/traps",
         "/v1.2-hostile/forges",
         "/v1.2-hostile/refuses",
+        "/v1.2-hostile/swells",
     ] {
         let fails = host.subscribe(path).await;
         let too = host.subscribe(path).await;

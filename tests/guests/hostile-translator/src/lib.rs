@@ -116,12 +116,6 @@ impl Guest for Hostile {
             let again = events.clone();
             events.extend(again);
         }
-        if method == "Swells" {
-            events
-                .iter_mut()
-                .for_each(|event| event.payload = vec![b'x'; LARGE_EVENT]);
-            return Ok(events);
-        }
         if events.iter().all(|event| !event.payload.ends_with(MARKER)) {
             return Ok(events);
         }
@@ -130,6 +124,10 @@ impl Guest for Hostile {
             "Loops" => loop {
                 std::hint::black_box(());
             },
+            "Swells" => {
+                events[0].payload = vec![b'x'; LARGE_EVENT];
+                Ok(events)
+            }
             "Forges" => {
                 events[0].name = "forged\ndata: forged".into();
                 Ok(events)
