@@ -8,6 +8,7 @@
 
 mod lager;
 pub mod line;
+mod readable;
 mod redact;
 pub mod writer;
 
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use anstream::{AutoStream, ColorChoice};
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
-use tracing_subscriber::{EnvFilter, Registry, fmt, reload};
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 use crate::config::{LogFormat, LogLevel, Logging};
 pub use redact::{RedactError, Redactor};
@@ -108,12 +109,9 @@ impl Logs {
     pub fn readable(level: LogLevel) -> Self {
         let (filter, level) = LevelHandle::new(level);
         let has_colors = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
-        let lines = fmt::layer()
-            .with_ansi(has_colors)
-            .with_writer(std::io::stderr);
         tracing_subscriber::registry()
             .with(filter)
-            .with(lines)
+            .with(readable::layer(std::io::stderr, has_colors))
             .init();
         Self { level, lines: None }
     }
