@@ -5,6 +5,7 @@ use std::fmt::Write;
 
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_work::joined;
+use bbs_work::printable;
 use bbs_work::progress::SERVING;
 
 use super::super::output::push_line as line;
@@ -398,7 +399,8 @@ pub(super) fn layout_sql(changes: &[LayoutChange]) -> String {
         let table = table.as_deref().unwrap_or("all copied tables");
         line!(out, "-- {table}");
         for statement in statements {
-            line!(out, "{statement};");
+            // A module chooses the defaults of columns.
+            line!(out, "{};", printable::lines(statement));
         }
     }
     if changes.is_empty() {

@@ -420,9 +420,11 @@ fn check_column(table: &Table, column: &Column) -> Result<(), Problem> {
     Ok(())
 }
 
-/// Whether every database stores a value of the type's own encoding in a column of this type.
+/// Whether every database stores a value of the type's own encoding in a column of this type. A NUL
+/// ends the statement on SQLite, and PostgreSQL has none in a text.
 fn holds(kind: ColumnType, value: &Literal) -> bool {
     match (kind, value) {
+        (_, Literal::Text(text)) if text.contains('\0') => false,
         (ColumnType::Varchar(length), Literal::Text(text)) => {
             characters(text.as_bytes()) <= length as usize
         }

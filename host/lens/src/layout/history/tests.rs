@@ -231,6 +231,8 @@ fn column_that_a_database_does_not_create_is_rejected() {
     let integer = |default: i64| Column::integer("x").default(default);
     for wrong in [
         varchar(3).default("äöüß"),
+        varchar(3).default("a\0b"),
+        Column::text("x").default("\0"),
         integer(i64::from(i32::MAX) + 1),
         integer(i64::from(i32::MIN) - 1),
     ] {

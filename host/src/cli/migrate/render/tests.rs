@@ -178,3 +178,15 @@ fn plan_says_which_changes_in_place_take_time() {
         }
     }
 }
+
+#[test]
+fn sql_of_a_layout_controls_no_terminal() {
+    let change = LayoutChange {
+        step: LayoutStep::Prepare,
+        table: Some("apps".to_owned()),
+        statements: vec!["ALTER TABLE apps\nADD x text DEFAULT '\u{1b}[2J'".to_owned()],
+    };
+    let sql = layout_sql(&[change]);
+    let statement = r"ADD x text DEFAULT '\u{1b}[2J';";
+    assert!(sql.lines().any(|line| line == statement), "{sql:?}");
+}
