@@ -196,21 +196,35 @@ fn server_config(files: &CertificateFiles, read: &[Vec<u8>]) -> Result<ServerCon
 /// The name that webpki, whose errors are not public here, gives to a certificate of version 1 or
 /// 2.
 const UNSUPPORTED_VERSION: &str = "UnsupportedCertVersion";
+/// As above, to a certificate of an authority that a client or a server presents as its own.
+const AUTHORITY: &str = "CaUsedAsEndEntity";
 
 /// The reason of a failed handshake. Diego accepts client certificates of X.509 version 1, which
-/// `openssl` makes of requests without extensions; this host does not, and says so.
+/// `openssl` makes of requests without extensions, and those of authorities, which `openssl req
+/// -x509` makes; this host does not, and says so.
 pub fn handshake_failure(error: &io::Error) -> String {
     let failure = error
         .get_ref()
         .and_then(|failure| failure.downcast_ref::<rustls::Error>());
-    if let Some(rustls::Error::InvalidCertificate(CertificateError::Other(reason))) = failure
-        && reason.to_string() == UNSUPPORTED_VERSION
-    {
-        return "the certificate of the client is of X.509 version 1 or 2, and only version 3 is supported; have it made \
-                again, with an extension such as `subjectAltName`"
-            .to_owned();
+    let reason = match failure {
+        Some(rustls::Error::InvalidCertificate(CertificateError::Other(reason))) => {
+            reason.to_string()
+        }
+        _ => return error.to_string(),
+    };
+    match reason.as_str() {
+        UNSUPPORTED_VERSION => {
+            "the certificate of the client is of X.509 version 1 or 2, and only version 3 is supported; have it made \
+             again, with an extension such as `subjectAltName`"
+                .to_owned()
+        }
+        AUTHORITY => {
+            "the certificate of the client is marked as that of an authority (`basicConstraints` with `CA:TRUE`); have it \
+             made again without the mark"
+                .to_owned()
+        }
+        _ => error.to_string(),
     }
-    error.to_string()
 }
 
 /// Rejects an expired or not yet valid certificate at load time, while an operator is watching:

@@ -171,6 +171,32 @@ fn certificate_of_version_1_is_rejected_by_its_version() {
     );
 }
 
+#[tokio::test]
+async fn certificate_of_an_authority_is_named_as_the_reason_of_the_rejection() {
+    let folder = CertificateFolder::new();
+    let files = folder.files();
+    let read = contents(&files).unwrap();
+    let server = ServerTls::new(&files, &read, Arc::new(SystemClock)).unwrap();
+    let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let key = KeyPair::generate().unwrap();
+    let certificate = params.signed_by(&key, &folder.authority).unwrap();
+    folder.put("server.crt", &certificate.pem());
+    folder.put("server.key", &key.serialize_pem());
+    let client = folder.client(&TLS13);
+    let (client_end, server_end) = tokio::io::duplex(64 << 10);
+    let name = ServerName::try_from("localhost").unwrap();
+    let (accepted, _) = tokio::join!(server.accept(server_end), client.connect(name, client_end));
+    let Err(error) = accepted else {
+        panic!("the client is rejected");
+    };
+    let reason = handshake_failure(&error);
+    assert!(
+        reason.contains("marked as that of an authority"),
+        "{reason}"
+    );
+}
+
 /// Method: only the clock of the sessions passes the end of the client's certificate, so that the
 /// full handshake succeeds.
 #[tokio::test]
