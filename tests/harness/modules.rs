@@ -103,6 +103,11 @@ pub fn translators_with_example() -> Vec<Arc<dyn Translate>> {
     ))
 }
 
+/// A modules directory with the default modules and the hostile translator beside them.
+pub fn modules_with_hostile() -> PathBuf {
+    modules_with("hostile", &["tests/guests/hostile-translator".to_owned()])
+}
+
 /// A modules directory with the default modules followed by one that is not reversible.
 pub fn modules_with_one_way() -> PathBuf {
     modules_with("one-way", &["tests/guests/one-way".to_owned()])
