@@ -26,8 +26,8 @@ use crate::harness::modules;
 use crate::harness::output::errors;
 use crate::harness::stored::{Rows, Stored};
 
-/// The fixture with the modules that split it, and with run infos that are no valid protobuf
-/// messages.
+/// A database of Diego's with the modules that split it, and with run infos that are no valid
+/// protobuf messages.
 pub(super) struct Damaged {
     pub(super) installation: Installation,
     pub(super) units: Vec<String>,
@@ -39,9 +39,19 @@ pub(super) const REASON: &str =
     "`run_info` cannot be read: the protobuf message ends inside a field, at byte 0";
 
 impl Damaged {
-    /// Damages the desired LRPs at these positions.
+    /// Damages the desired LRPs at these positions of a quarter of the fixture, which is one batch.
     pub(super) async fn at(kind: Kind, positions: &[usize]) -> Self {
+        let installation = Installation::of_small_diego(&modules::modules_with_split(), kind).await;
+        Self::on(installation, positions).await
+    }
+
+    /// Damages the desired LRPs at these positions of the fixture, whose first batch has 100.
+    async fn in_batches(kind: Kind, positions: &[usize]) -> Self {
         let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
+        Self::on(installation, positions).await
+    }
+
+    async fn on(installation: Installation, positions: &[usize]) -> Self {
         let stored = Stored::open(&installation.database, fixture::migrations()).await;
         let rows = stored.rows(VERSION).await;
         let mut units = Vec::new();
@@ -98,7 +108,8 @@ fn assert_contains(text: &str, parts: &[&str]) {
 /// Goal: what the database would refuse is found before it is written, by unit and module. Method:
 /// a migration computes texts with a NUL character and texts that are too long for their column.
 async fn result_that_the_database_cannot_store_is_refused_by_name(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules_with_unstorable(), kind).await;
+    let installation =
+        Installation::of_small_diego(&modules::modules_with_unstorable(), kind).await;
     let opened = installation.database.open().await;
     let guids = texts(&opened, "SELECT guid FROM tasks ORDER BY guid").await;
     for (guid, domain) in guids.iter().zip(["nul", "long"]) {
@@ -145,7 +156,7 @@ on_each_database!(result_that_the_database_cannot_store_is_refused_by_name);
 async fn names_of_units_are_printed_without_control_characters() {
     const UNIT: &str = "forged\u{1b}[31m";
     let installation =
-        Installation::of_diego(&modules::modules_with_unstorable(), Kind::Sqlite).await;
+        Installation::of_small_diego(&modules::modules_with_unstorable(), Kind::Sqlite).await;
     let opened = installation.database.open().await;
     let first = "guid = (SELECT MIN(guid) FROM tasks)";
     execute(
@@ -165,7 +176,7 @@ async fn names_of_units_are_printed_without_control_characters() {
 
 on_each_database!(failing_units_are_quarantined_shown_retried_and_restored);
 async fn failing_units_are_quarantined_shown_retried_and_restored(kind: Kind) {
-    let damaged = Damaged::at(kind, &[3, 150]).await;
+    let damaged = Damaged::in_batches(kind, &[3, 150]).await;
     let before = damaged.content().await.1;
     let host = &damaged.installation;
     let up = host.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
@@ -233,7 +244,7 @@ async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind:
     let mut points = vec![AFTER_CUT_OVER, BEFORE_CLEAN_UP_COMMIT];
     points.extend(QUARANTINE_POINTS);
     points.extend((kind.dialect() == Dialect::Mysql).then_some(AFTER_RENAMING));
-    let start = Damaged::at(kind, &[3, 150]).await;
+    let start = Damaged::at(kind, &[3, 49]).await;
     let before = start.content().await.1;
     for point in points {
         let damaged = start.copy();
@@ -267,7 +278,7 @@ async fn kill_between_the_version_and_the_clean_up_keeps_quarantined_units(kind:
 
 on_each_database!(unit_of_several_tables_is_put_back_whole);
 async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules_with_split(), kind).await;
     installation.succeed(&["migrate", "up"]);
     let stored = Stored::open(
         &installation.database,
@@ -309,7 +320,7 @@ async fn unit_of_several_tables_is_put_back_whole(kind: Kind) {
 
 on_each_database!(unit_is_put_back_beside_the_tables_that_were_not_in_quarantine);
 async fn unit_is_put_back_beside_the_tables_that_were_not_in_quarantine(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     let older = "1698182853";
     installation.succeed(&["migrate", "down", "--to", older]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -364,14 +375,14 @@ async fn unit_is_put_back_beside_the_tables_that_were_not_in_quarantine(kind: Ki
 
 on_each_database!(partial_runs_report_progress_and_completion);
 async fn partial_runs_report_progress_and_completion(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
-    let part = installation.run(&["migrate", "up", "--max-count", "120"]);
+    let installation = Installation::of_small_diego(&modules::modules_with_split(), kind).await;
+    let part = installation.run(&["migrate", "up", "--max-count", "25"]);
     assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let text = String::from_utf8_lossy(&part.stdout).into_owned();
     assert_contains(
         &text,
         &[
-            "Migrated 120 of 300 units from 1722634733 to 1795000200 so far; 180 remain.",
+            "Migrated 25 of 64 units from 1722634733 to 1795000200 so far; 39 remain.",
             "stays at 1722634733",
         ],
     );
@@ -379,9 +390,9 @@ async fn partial_runs_report_progress_and_completion(kind: Kind) {
         &installation.succeed(&["migrate", "status"]),
         &["a migration to 1795000200 was begun and is not finished"],
     );
-    let part = installation.run(&["migrate", "up", "--max-count", "120"]);
+    let part = installation.run(&["migrate", "up", "--max-count", "25"]);
     assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
-    let done = installation.succeed(&["migrate", "up", "--max-count", "120"]);
+    let done = installation.succeed(&["migrate", "up", "--max-count", "25"]);
     assert_contains(
         &done,
         &["Finished the migration from 1722634733 to 1795000200, which an earlier run had begun."],
@@ -391,14 +402,7 @@ async fn partial_runs_report_progress_and_completion(kind: Kind) {
         &["Nothing to migrate"],
     );
 
-    let part = installation.run(&[
-        "migrate",
-        "down",
-        "--to",
-        "1795000010",
-        "--max-count",
-        "299",
-    ]);
+    let part = installation.run(&["migrate", "down", "--to", "1795000010", "--max-count", "63"]);
     assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let done = installation.succeed(&["migrate", "down", "--to", "1795000010", "--max-count", "1"]);
     assert_contains(
@@ -469,7 +473,7 @@ async fn has(host: &Host, guid: &str) -> bool {
 
 on_each_database!(retry_with_the_missing_key_restores_a_unit_while_a_host_serves);
 async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules_with_split(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules_with_split(), kind).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let found = texts(
         &stored.context.database,

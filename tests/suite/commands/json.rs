@@ -303,7 +303,7 @@ fn modules_are_pushed_and_pulled_with_results_as_json() {
 
 #[tokio::test]
 async fn unit_is_replayed_with_the_result_as_json() {
-    let damaged = Damaged::at(Kind::Sqlite, &[150]).await;
+    let damaged = Damaged::at(Kind::Sqlite, &[49]).await;
     damaged.refused(&["migrate", "up"]);
     let failed = json!({
         "unit": damaged.units[0],

@@ -18,17 +18,17 @@ use crate::tasks::definition;
 const MODULE: &str = "up of migration 1795000060 (unstorable";
 const UNSTORABLE: &str = "1795000060";
 
-/// The fixture, with the modules whose results a database cannot store, and the guids of its tasks
-/// in order.
+/// A quarter of the fixture, with the modules whose results a database cannot store, and the guids
+/// of its tasks in order.
 async fn with_tasks(kind: Kind) -> (Installation, Vec<String>) {
     with_tasks_and(kind, &modules::modules_with_unstorable()).await
 }
 
 async fn with_tasks_and(kind: Kind, modules: &Path) -> (Installation, Vec<String>) {
-    let installation = Installation::of_diego(modules, kind)
+    let installation = Installation::of_small_diego(modules, kind)
         .await
         // So that the first and the last task are of different batches.
-        .set("migration_units_per_second", 200);
+        .set("migration_units_per_second", 80);
     let guids = query(&installation, "SELECT guid FROM tasks ORDER BY guid").await;
     (installation, guids)
 }

@@ -505,7 +505,7 @@ async fn quarantine_of_an_unfinished_migration_is_not_changed(kind: Kind) {
         "--on-unreadable",
         "quarantine",
         "--max-count",
-        "299",
+        "63",
     ]);
     assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
     let file = installation

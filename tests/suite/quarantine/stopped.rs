@@ -12,7 +12,7 @@ on_each_database!(unit_at_which_a_migration_stopped_is_shown_and_replayed_until_
 /// Goal: quarantine has a copy of the unit that counts nowhere as left out, and a module can be
 /// tried on it.
 async fn unit_at_which_a_migration_stopped_is_shown_and_replayed_until_the_next_run(kind: Kind) {
-    let damaged = Damaged::at(kind, &[150]).await;
+    let damaged = Damaged::in_batches(kind, &[150]).await;
     let before = damaged.content().await.1;
     let (host, unit) = (&damaged.installation, damaged.units[0].as_str());
     let stopped = damaged.refused(&["migrate", "up"]);
@@ -93,7 +93,7 @@ async fn unit_at_which_a_migration_stopped_is_shown_and_replayed_until_the_next_
 
 on_each_database!(unit_at_which_a_migration_stopped_is_no_longer_listed_once_it_is_migrated);
 async fn unit_at_which_a_migration_stopped_is_no_longer_listed_once_it_is_migrated(kind: Kind) {
-    let damaged = Damaged::at(kind, &[150]).await;
+    let damaged = Damaged::at(kind, &[49]).await;
     let host = &damaged.installation;
     damaged.refused(&["migrate", "up"]);
     let stored = Stored::open(&host.database, fixture::migrations()).await;

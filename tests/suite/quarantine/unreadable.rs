@@ -598,11 +598,11 @@ on_each_database!(residue_of_a_desired_lrp_outlasts_its_quarantine);
 /// none.
 async fn residue_of_a_desired_lrp_outlasts_its_quarantine(kind: Kind) {
     let modules = modules::modules_with_next_diego();
-    let installation = Installation::of_diego(&modules, kind)
+    let installation = Installation::of_small_diego(&modules, kind)
         .await
         .set("converge_repeat_interval", "100ms");
     let database = installation.database.open().await;
-    let untagged = "SELECT MIN(process_guid) FROM desired_lrps WHERE placement_tags = 'null'";
+    let untagged = "SELECT MIN(process_guid) FROM desired_lrps WHERE placement_tags = 'null' AND instances > 0";
     let guid = texts(&database, untagged).await.remove(0);
     installation.succeed(&["migrate", "up"]);
     let row = format!("process_guid = '{guid}'");
