@@ -32,6 +32,13 @@ impl Stored {
         Self::open(&database, migrations).await
     }
 
+    /// [`Self::with_fixture`] with a quarter of its records.
+    pub async fn with_small_fixture(kind: Kind, migrations: Vec<Arc<dyn Transform>>) -> Self {
+        let database = TestDatabase::new(kind);
+        fixture::write_small_to(&database).await;
+        Self::open(&database, migrations).await
+    }
+
     pub async fn open(database: &TestDatabase, migrations: Vec<Arc<dyn Transform>>) -> Self {
         Self::try_open(database, migrations)
             .await

@@ -24,7 +24,7 @@ const TABLE: &str = "desired_lrps";
 
 async fn with_fixture(kind: Kind) -> Stored {
     let migrations = fixture::migrations_in(&modules::modules_with_next_diego());
-    Stored::with_fixture(kind, migrations).await
+    Stored::with_small_fixture(kind, migrations).await
 }
 
 /// Asserts that every column value is there, but for those of a column.

@@ -228,7 +228,8 @@ on_each_server!(call_loses_no_conflict_with_a_change_of_a_copy);
 async fn call_loses_no_conflict_with_a_change_of_a_copy(kind: Kind) {
     const CHANGES: usize = 30;
     const CLIENTS: usize = 6;
-    let installation = taken_down(with_fixture(TestDatabase::new(kind)).await).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
+    let installation = taken_down(installation).await;
     let database = installation.database.open().await;
     let installation = installation.set("migration_units_per_second", 1);
     let host = installation.serve();
@@ -393,7 +394,8 @@ async fn layout_of_an_inserted_migration_is_served_from_the_cut_over_on(kind: Ki
 /// An online installation whose copies are complete, and a transaction of another client that has
 /// read a table, as a backup does.
 async fn with_reader(kind: Kind, lock_timeout: &str) -> (Installation, Database, Transaction) {
-    let installation = taken_down(with_fixture(TestDatabase::new(kind)).await).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
+    let installation = taken_down(installation).await;
     let client = installation.database.open_with_idle_limit(PATIENCE).await;
     let mut reading = client.read().await.unwrap();
     reading
@@ -480,11 +482,13 @@ on_each_server!(restart_of_the_server_ends_no_work_in_the_background);
 async fn restart_of_the_server_ends_no_work_in_the_background(kind: Kind) {
     let engine = kind.own_engine();
     let database = TestDatabase::on(kind, engine.address());
-    let installation = taken_down(with_fixture(database).await).await;
+    fixture::write_small_to(&database).await;
+    let installation = taken_down(Installation::on(database, &modules::modules())).await;
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "another passphrase" });
     let installation = installation
         .set("encryption_keys", keys)
         .set("active_key_label", "new")
+        .set("migration_units_per_second", 25)
         .set("lock_ttl", "60s");
     let mut host = installation.serve();
     engine.restart();

@@ -97,7 +97,8 @@ impl RandomRun {
             || TestDatabase::new(Kind::Sqlite),
             |server| TestDatabase::on(kind, server.address()),
         );
-        fixture::write_to(&database).await;
+        // More LRPs than the first batch of a migration, which has 100.
+        fixture::write_share_to(&database, 2).await;
         let proxy = server
             .as_ref()
             .map(|server| Arc::new(Proxy::to(server.address())));

@@ -16,7 +16,7 @@ const TASKS: usize = 8;
 /// Tasks whose migration misbehaves in this way.
 async fn greedy(kind: Kind, way: &str) -> Installation {
     let installation = Installation::new(&modules::modules_with_greedy(), kind);
-    fixture::write_to(&installation.database).await;
+    fixture::write_small_to(&installation.database).await;
     let opened = installation.database.open().await;
     for guid in texts(&opened, "SELECT guid FROM tasks ORDER BY guid")
         .await

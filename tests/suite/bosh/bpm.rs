@@ -30,7 +30,6 @@ use crate::harness::ports::free_address;
 use crate::harness::proxy::Proxy;
 use crate::harness::{until, until_async};
 
-const LRPS: &str = "desired_lrps";
 /// Most looks at the status of the host until a migration has begun. Each starts a process.
 const LOOKS: usize = 500;
 
@@ -45,24 +44,17 @@ fn version(world: &BpmWorld) -> u64 {
         .expect("a version")
 }
 
-/// A host that has migrated the fixture, with this number of desired LRPs.
-async fn deployed(kind: Kind, lrps: u64) -> (BpmWorld, Host) {
-    deploy(BpmWorld::new(kind), lrps).await
+/// A host that has migrated the fixture.
+async fn deployed(kind: Kind) -> (BpmWorld, Host) {
+    deploy(BpmWorld::new(kind)).await
 }
 
-async fn deploy(world: BpmWorld, lrps: u64) -> (BpmWorld, Host) {
+async fn deploy(world: BpmWorld) -> (BpmWorld, Host) {
     let world = world.set("migration", json!({ "rollback_on_drain_to": VERSION }));
     fixture::write_to(&world.database).await;
-    let columns: Vec<_> = fixture::rows(LRPS)[0]
-        .keys()
-        .filter(|name| *name != "process_guid")
-        .cloned()
-        .collect();
-    let columns: Vec<_> = columns.iter().map(String::as_str).collect();
     let opened = world.database.open().await;
-    // Convergence creates no instances of the copies.
+    // Convergence creates no instances.
     execute(&opened, "UPDATE desired_lrps SET instances = 0").await;
-    fixture::multiply(&opened, LRPS, &columns, lrps).await;
     opened.close().await;
     world.install();
     tokio::task::spawn_blocking(|| {
@@ -96,10 +88,10 @@ fn wait_for_the_rate(world: &BpmWorld, host: &mut Host) {
 
 on_each_server!(drain_goes_back_however_long_it_takes);
 /// Goal: the drain script waits until the host has gone back and ended, and bpm sends no signal
-/// before that. Method: a rate at which going back takes most of an hour holds it back until the
+/// before that. Method: a rate at which going back takes five minutes holds it back until the
 /// limit is lifted.
 async fn drain_goes_back_however_long_it_takes(kind: Kind) {
-    let (world, mut host) = deployed(kind, 2_000).await;
+    let (world, mut host) = deployed(kind).await;
     tokio::task::spawn_blocking(move || {
         assert_eq!(version(&world), NEWEST);
         succeeded(world.migrate(&["rate", "1/s"]));
@@ -145,7 +137,7 @@ on_each_server!(drain_whose_host_is_killed_is_completed_by_the_next_start);
 /// drain, and ends; the next one serves it there. A signal ends it before, as it ends any host that
 /// is not drained. Method: a rate that the killed host and the first start after it are held to.
 async fn drain_whose_host_is_killed_is_completed_by_the_next_start(kind: Kind) {
-    let (world, mut host) = deployed(kind, 2_000).await;
+    let (world, mut host) = deployed(kind).await;
     tokio::task::spawn_blocking(move || {
         succeeded(world.migrate(&["rate", "1/s"]));
         let drain = begin_drain(&world);
@@ -186,7 +178,7 @@ async fn drain_whose_host_is_killed_is_completed_by_the_next_start(kind: Kind) {
 on_each_server!(drain_without_a_host_takes_the_database_back);
 /// Goal: an instance whose host does not run leaves no database that the older BBS refuses.
 async fn drain_without_a_host_takes_the_database_back(kind: Kind) {
-    let (world, mut host) = deployed(kind, 0).await;
+    let (world, mut host) = deployed(kind).await;
     tokio::task::spawn_blocking(move || {
         succeeded(world.bpm_stop());
         host.wait();
@@ -256,7 +248,7 @@ fn compiled(world: &BpmWorld) -> BTreeMap<String, (u64, i64)> {
 
 on_each_server!(stop_without_a_drain_ends_in_time_and_does_not_go_back);
 async fn stop_without_a_drain_ends_in_time_and_does_not_go_back(kind: Kind) {
-    let (world, mut host) = deployed(kind, 0).await;
+    let (world, mut host) = deployed(kind).await;
     tokio::task::spawn_blocking(move || {
         succeeded(world.bpm_stop());
         assert_eq!(
@@ -335,7 +327,7 @@ async fn call<A: Message + Default>(
 
 on_each_server!(api_serves_clients_with_a_certificate_and_no_others);
 async fn api_serves_clients_with_a_certificate_and_no_others(kind: Kind) {
-    let (world, _host) = deployed(kind, 0).await;
+    let (world, _host) = deployed(kind).await;
     let client = world.client();
     let ping: proto::PingResponse = call(&client, world.url("/v1/ping"), &()).await;
     assert!(ping.available);
@@ -394,7 +386,7 @@ async fn begin_request(
 
 on_each_server!(stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time);
 async fn stop_with_a_request_in_flight_cuts_it_off_and_ends_in_time(kind: Kind) {
-    let (world, mut host) = deployed(kind, 0).await;
+    let (world, mut host) = deployed(kind).await;
     let in_flight = begin_request(&world, Bytes::from_static(b"\n"), future::pending()).await;
     tokio::task::spawn_blocking(move || {
         succeeded(world.bpm_stop());
@@ -418,7 +410,7 @@ on_each_server!(drain_of_a_host_that_a_signal_ends_takes_the_database_back);
 /// Goal: a signal that the host gets before the drain leaves no database that the older BBS
 /// refuses. Method: a request in flight keeps the host from its end until the drain has reached it.
 async fn drain_of_a_host_that_a_signal_ends_takes_the_database_back(kind: Kind) {
-    let (world, mut host) = deployed(kind, 0).await;
+    let (world, mut host) = deployed(kind).await;
     let in_flight = begin_request(&world, Bytes::from_static(b"\n"), future::pending()).await;
     let api = world.address("listen_addr");
     host.signal("TERM");
@@ -484,7 +476,7 @@ async fn stop_while_the_database_does_not_answer_releases_the_lock_in_time(kind:
     let proxy = Proxy::to(kind.engine().address());
     let world = BpmWorld::new(kind);
     let through = world.database.through(proxy.address()).properties();
-    let (world, mut host) = deploy(world.set("sql", through), 0).await;
+    let (world, mut host) = deploy(world.set("sql", through)).await;
     proxy.stall();
     tokio::task::spawn_blocking(move || {
         succeeded(world.bpm_stop());
@@ -604,7 +596,7 @@ async fn post_start_fails_while_the_database_cannot_be_reached() {
 /// Method: the database answers once the health port has.
 async fn host_with_a_wrong_passphrase_is_never_healthy() {
     let proxy = Proxy::to(Kind::Postgres.engine().address());
-    let (world, mut host) = deployed(Kind::Postgres, 0).await;
+    let (world, mut host) = deployed(Kind::Postgres).await;
     let through = world.database.through(proxy.address()).properties();
     let (world, health) = tokio::task::spawn_blocking(move || {
         succeeded(world.bpm_stop());
@@ -636,7 +628,7 @@ async fn host_with_a_wrong_passphrase_is_never_healthy() {
 
 on_each_server!(errand_migrates_a_database_that_no_host_uses);
 async fn errand_migrates_a_database_that_no_host_uses(kind: Kind) {
-    let (world, mut host) = deployed(kind, 0).await;
+    let (world, mut host) = deployed(kind).await;
     tokio::task::spawn_blocking(move || {
         let errand = |properties: Value| {
             world.install_errand(&json!({ "bbs_migrate": properties }));

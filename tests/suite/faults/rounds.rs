@@ -131,7 +131,7 @@ on_each_server!(restart_of_the_server_fails_no_call_but_those_being_committed);
 async fn restart_of_the_server_fails_no_call_but_those_being_committed(kind: Kind) {
     let engine = kind.own_engine();
     let database = TestDatabase::on(kind, engine.address());
-    fixture::write_to(&database).await;
+    fixture::write_small_to(&database).await;
     let installation =
         Installation::on(database.clone(), &modules::modules()).set("lock_ttl", "60s");
     let mut host = installation.serve();
@@ -194,7 +194,7 @@ impl HostPair {
     async fn new(kind: Kind) -> Self {
         let engine = kind.own_engine();
         let database = TestDatabase::on(kind, engine.address());
-        fixture::write_to(&database).await;
+        fixture::write_small_to(&database).await;
         let proxy = Arc::new(Proxy::to(engine.address()));
         // Under a lease that lasts as long as a migration takes.
         Installation::on(database.clone(), &modules::modules()).succeed(&["migrate", "up"]);

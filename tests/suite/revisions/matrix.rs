@@ -10,8 +10,9 @@ use crate::harness::database::on_each_database;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture::{self, UNSPLIT_TAGS};
 use crate::harness::host::{Host, Installation};
+use crate::harness::load::across::progress;
 use crate::harness::stored::Stored;
-use crate::harness::{modules, until};
+use crate::harness::{modules, until_async};
 
 mod client;
 mod round_trips;
@@ -295,9 +296,9 @@ async fn clients_of_all_versions_read_what_each_of_them_writes(kind: Kind) {
     assert_are_read(&clients, &kept).await;
 }
 
-/// The fixture at [`UNSPLIT_TAGS`].
+/// A quarter of the fixture at [`UNSPLIT_TAGS`].
 async fn at_unsplit_tags(kind: Kind) -> Installation {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     stored.down(UNSPLIT_TAGS).await.unwrap();
     stored.context.database.close().await;
@@ -386,14 +387,9 @@ async fn clients_of_all_versions_get_503_during_an_offline_migration_and_their_r
             );
         }
     }
-    // The rate can be set once the migration has begun.
-    until(|| {
-        let output = installation.run(&["migrate", "rate", "none"]);
-        let is_running = !host.has_ended();
-        assert!(output.status.success() || is_running, "{output:?}");
-        output.status.success()
-    })
-    .await;
+    // The rate can be set once the host controls the migration.
+    until_async(async || progress(&installation).await.is_some()).await;
+    installation.succeed(&["migrate", "rate", "none"]);
     host.wait_for_line(|line| line.contains("serving") && line.contains("data_version"));
     let subscribers = Subscribers::of(&clients).await;
     assert_serves_to_the_end(host, &clients, subscribers, all).await;

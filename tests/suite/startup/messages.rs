@@ -12,12 +12,12 @@ use super::*;
 
 on_each_database!(status_counts_copied_units);
 async fn status_counts_copied_units(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
-    let output = installation.run(&["migrate", "up", "--max-count", "120"]);
+    let output = installation.run(&["migrate", "up", "--max-count", "40"]);
     assert_eq!(output.status.code(), Some(3), "{}", text(&output));
     assert!(
-        text(&output).contains("Migrated 120 of 360 units"),
+        text(&output).contains("Migrated 40 of 89 units"),
         "{}",
         text(&output)
     );
@@ -26,12 +26,12 @@ async fn status_counts_copied_units(kind: Kind) {
     let total = &found["copied"]["total"];
     assert_eq!(
         (done.as_u64(), total.as_u64()),
-        (Some(120), Some(360)),
+        (Some(40), Some(89)),
         "{found}"
     );
     let text = installation.succeed(&["migrate", "status"]);
     assert!(
-        text.contains("in the phase copying: 120 of 360 units are copied"),
+        text.contains("in the phase copying: 40 of 89 units are copied"),
         "{text}"
     );
     // As in OpenStack Ironic's `online_data_migrations`, 0 means all units.
@@ -42,11 +42,11 @@ async fn status_counts_copied_units(kind: Kind) {
 
 on_each_database!(abandoned_migration_is_reported_and_allows_key_rotation);
 async fn abandoned_migration_is_reported_and_allows_key_rotation(kind: Kind) {
-    let installation = Installation::of_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
     installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
     assert_eq!(
         installation
-            .run(&["migrate", "up", "--max-count", "120"])
+            .run(&["migrate", "up", "--max-count", "40"])
             .status
             .code(),
         Some(3)
