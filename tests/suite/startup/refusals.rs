@@ -24,19 +24,29 @@ async fn run(installation: &Installation, arguments: &[&str]) -> Output {
 
 /// Runs a command that must fail without a change of the database; returns its output.
 async fn refused(installation: &Installation, arguments: &[&str]) -> String {
+    each_refused(installation, &[arguments]).await.remove(0)
+}
+
+/// Runs commands that must fail, and that together change nothing in the database; returns the
+/// output of each.
+async fn each_refused(installation: &Installation, commands: &[&[&str]]) -> Vec<String> {
     let before = dump(&installation.database).await;
-    let output = run(installation, arguments).await;
-    let message = text(&output);
-    assert!(
-        !output.status.success(),
-        "bbs {arguments:?} should have failed: {message}"
-    );
+    let mut messages = Vec::new();
+    for arguments in commands {
+        let output = run(installation, arguments).await;
+        let message = text(&output);
+        assert!(
+            !output.status.success(),
+            "bbs {arguments:?} should have failed: {message}"
+        );
+        messages.push(message);
+    }
     assert_eq!(
         dump(&installation.database).await,
         before,
-        "bbs {arguments:?} wrote: {message}"
+        "one of {commands:?} wrote: {messages:#?}"
     );
-    message
+    messages
 }
 
 /// States of the database that a host refuses, and a part of the message about each.
@@ -69,8 +79,8 @@ async fn refused_start_writes_nothing_to_a_database_new_to_the_host(kind: Kind) 
         execute(&opened, change).await;
         opened.close().await;
         let installation = Installation::on(database, &modules::modules());
-        for arguments in [&["serve"][..], &["migrate", "up"]] {
-            let message = refused(&installation, arguments).await;
+        let commands = [&["serve"][..], &["migrate", "up"]];
+        for message in each_refused(&installation, &commands).await {
             assert!(message.contains(reason), "{reason}: {message}");
         }
         let locket = Locket::start();
@@ -108,11 +118,11 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
     )
     .await;
     opened.close().await;
-    for arguments in [&["serve"][..], &["migrate", "up"]] {
-        let message = refused(&unpinned, arguments).await;
+    let commands = [&["serve"][..], &["migrate", "up"]];
+    for message in each_refused(&unpinned, &commands).await {
         assert!(
             message.contains("ran on this database as sha256 of another module"),
-            "{arguments:?}: {message}"
+            "{message}"
         );
     }
 }
@@ -138,9 +148,9 @@ async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) 
         )
         .await;
         let wanted = format!("table tasks has records of version {record_version}{reason}");
-        for arguments in [&["serve"][..], &down, &["migrate", "plan"]] {
-            let message = refused(&installation, arguments).await;
-            assert!(message.contains(&wanted), "{arguments:?}: {message}");
+        let commands = [&["serve"][..], &down, &["migrate", "plan"]];
+        for message in each_refused(&installation, &commands).await {
+            assert!(message.contains(&wanted), "{message}");
         }
         let status = installation.succeed(&["migrate", "status"]);
         assert!(
@@ -162,6 +172,7 @@ on_each_database!(version_missing_in_the_catalog_is_refused_before_the_lock);
 async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
     let original = TestDatabase::new(kind);
     fixture::write_small_to(&original).await;
+    let before = dump(&original).await;
     for (key, value, wanted) in [
         (
             "pin_data_version",
@@ -191,22 +202,22 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         ),
     ] {
         let installation = Installation::on(original.clone(), &modules::modules()).set(key, value);
-        let before = dump(&original).await;
         let output = run(&installation, &["serve"]).await;
         let message = text(&output);
         assert_eq!(output.status.code(), Some(2), "{message}");
         assert!(message.contains(wanted), "{wanted}: {message}");
-        assert_eq!(dump(&original).await, before, "{key} wrote");
     }
+    let after = dump(&original).await;
+    assert_eq!(after, before, "a start with one of these versions wrote");
     let installation = Installation::on(original.clone(), &modules::modules());
-    for arguments in [
+    let commands = [
         &["serve", "--pin-data-version", "7"][..],
         &["serve", "--rollback-on-drain-to-version", "7"],
         &["migrate", "up", "--to", "7"],
         &["migrate", "down", "--to", "7"],
         &["migrate", "plan", "--to", "7"],
-    ] {
-        let message = refused(&installation, arguments).await;
+    ];
+    for message in each_refused(&installation, &commands).await {
         assert!(
             message.contains("no migration to 7: name 1643660541 of the release \"diego-2.58.1\"")
                 && message.contains(", 1772581987 of the release \"diego\"")
