@@ -11,19 +11,37 @@ use crate::lock::upsert_domain;
 
 use super::*;
 
-/// A server that knows no password, with a database that a host has migrated.
-async fn started_anew() -> (Engine, TestDatabase) {
-    let engine = Kind::Mysql.own_engine();
-    let database = TestDatabase::on(Kind::Mysql, engine.address());
-    Installation::on(database.clone(), &modules::modules()).succeed(&["migrate", "up"]);
-    engine.restart();
-    (engine, database)
+/// A MySQL server with a database that a host has migrated.
+struct Started {
+    database: TestDatabase,
+    /// Dropped after its database.
+    engine: Engine,
 }
 
-on_one_server!(restarted_server_is_logged_in_to_without_tls, mysql);
-async fn restarted_server_is_logged_in_to_without_tls() {
-    let (engine, database) = started_anew().await;
-    let installation = Installation::on(database, &modules::modules()).set("lock_ttl", "60s");
+impl Started {
+    fn installation(&self) -> Installation {
+        Installation::on(self.database.clone(), &modules::modules())
+    }
+}
+
+on_one_server!(server_that_knows_no_password_is_logged_in_to, mysql);
+/// Method: the server is restarted for each case, after which it knows no password.
+async fn server_that_knows_no_password_is_logged_in_to() {
+    let engine = Kind::Mysql.own_engine();
+    let database = TestDatabase::on(Kind::Mysql, engine.address());
+    let started = Started { database, engine };
+    started.installation().succeed(&["migrate", "up"]);
+    restarted_server_is_logged_in_to_without_tls(&started).await;
+    host_serves_on_after_the_server_has_forgotten_the_password(&started).await;
+    restarted_server_is_logged_in_to_over_its_unix_socket(&started).await;
+    wrong_password_is_reported_as_such(&started);
+    password_is_accepted_after_a_switch_of_the_plugin(&started).await;
+}
+
+async fn restarted_server_is_logged_in_to_without_tls(started: &Started) {
+    let engine = &started.engine;
+    engine.restart();
+    let installation = started.installation().set("lock_ttl", "60s");
     let host = installation.serve();
     upsert_domain(host.address, "before").await.unwrap();
     engine.restart();
@@ -31,19 +49,15 @@ async fn restarted_server_is_logged_in_to_without_tls() {
     assert!(host.terminate().success());
 }
 
-on_one_server!(
-    host_serves_on_after_the_server_has_forgotten_the_password,
-    mysql
-);
 /// Method: all sessions but the one that renews the lease end, as after some seconds without a
 /// call, so that the next calls log in.
-async fn host_serves_on_after_the_server_has_forgotten_the_password() {
-    let (engine, database) = started_anew().await;
-    let host = Installation::on(database.clone(), &modules::modules()).serve();
+async fn host_serves_on_after_the_server_has_forgotten_the_password(started: &Started) {
+    started.engine.restart();
+    let host = started.installation().serve();
     upsert_domain(host.address, "before").await.unwrap();
-    database.end_sessions();
+    started.database.end_sessions();
     // After that, which logs in as the same user.
-    let mut administrator = administrator(&engine).await;
+    let mut administrator = administrator(&started.engine).await;
     let flush = sqlx::raw_sql("FLUSH PRIVILEGES");
     flush.execute(&mut administrator).await.unwrap();
     for number in 0..8 {
@@ -52,43 +66,40 @@ async fn host_serves_on_after_the_server_has_forgotten_the_password() {
             .unwrap();
     }
     assert!(host.terminate().success());
-    drop(engine);
 }
 
-on_one_server!(restarted_server_is_logged_in_to_over_its_unix_socket, mysql);
-async fn restarted_server_is_logged_in_to_over_its_unix_socket() {
-    let (engine, database) = started_anew().await;
-    let socket = engine.folder().join("socket");
+async fn restarted_server_is_logged_in_to_over_its_unix_socket(started: &Started) {
+    started.engine.restart();
+    let socket = started.engine.folder().join("socket");
     let text = format!(
         "{USER}:{PASSWORD}@unix({})/{}",
         socket.display(),
-        database.name()
+        started.database.name()
     );
-    let installation =
-        Installation::on(database, &modules::modules()).set("database_connection_string", text);
-    let host = installation.serve();
+    let installation = started.installation();
+    let host = installation.set("database_connection_string", text).serve();
     upsert_domain(host.address, "socket").await.unwrap();
     assert!(host.terminate().success());
 }
 
-on_one_server!(wrong_password_is_reported_as_such, mysql);
-async fn wrong_password_is_reported_as_such() {
-    let (engine, database) = started_anew().await;
-    let on = |place: String| format!("{USER}:wrong@{place}/{}", database.name());
+fn wrong_password_is_reported_as_such(started: &Started) {
+    let engine = &started.engine;
+    engine.restart();
+    let on = |place: String| format!("{USER}:wrong@{place}/{}", started.database.name());
     let socket = format!("unix({})", engine.folder().join("socket").display());
     for text in [on(format!("tcp({})", engine.address())), on(socket)] {
-        let message = Installation::on(database.clone(), &modules::modules())
+        let message = started
+            .installation()
             .set("database_connection_string", text)
             .fail(&["migrate", "status"]);
         assert!(message.contains("Access denied for user"), "{message}");
     }
 }
 
-on_one_server!(password_is_accepted_after_a_switch_of_the_plugin, mysql);
 /// Method: the server names another plugin in its greeting, and answers the client's log-in with
 /// that plugin by a switch to the user's own.
-async fn password_is_accepted_after_a_switch_of_the_plugin() {
-    let (engine, database) = started_anew().await;
+async fn password_is_accepted_after_a_switch_of_the_plugin(started: &Started) {
+    started.engine.restart();
     let greeting = Rewrite {
         to_client: |before, bytes| {
             if before == 0 {
@@ -97,9 +108,9 @@ async fn password_is_accepted_after_a_switch_of_the_plugin() {
         },
         ..Rewrite::NOTHING
     };
-    let proxy = Proxy::rewriting(vec![engine.address()], greeting);
-    let installation = Installation::on(database.through(proxy.address()), &modules::modules());
-    let host = installation.serve();
+    let proxy = Proxy::rewriting(vec![started.engine.address()], greeting);
+    let database = started.database.through(proxy.address());
+    let host = Installation::on(database, &modules::modules()).serve();
     upsert_domain(host.address, "switched").await.unwrap();
     assert!(host.terminate().success());
 }
