@@ -1,6 +1,6 @@
 //! A migration killed at every crash point, resumed, and its database compared with that of an
 //! uninterrupted migration. The killed process is this test executable, which runs one test on the
-//! database of another.
+//! database of another; the process of the tests resumes.
 
 mod inserted;
 mod online;
@@ -40,13 +40,18 @@ async fn migration_reaches_the_wanted_version() {
     };
     let (direction, rest) = task.split_once(' ').unwrap();
     let (version, database) = rest.split_once(' ').unwrap();
-    let version = version.parse().unwrap();
+    let database = TestDatabase::from_word(database);
+    complete(direction, version.parse().unwrap(), &database).await;
+}
+
+/// Runs a migration, or the rest of one that was killed, to its end in this process.
+async fn complete(direction: &str, version: u64, database: &TestDatabase) {
     let catalog = if direction.ends_with("with-inserted") {
         inserted::migrations()
     } else {
         fixture::migrations()
     };
-    let stored = Stored::open(&TestDatabase::from_word(database), catalog).await;
+    let stored = Stored::open(database, catalog).await;
     if direction.starts_with("up") {
         stored.up(version).await.unwrap()
     } else {
@@ -186,7 +191,7 @@ async fn kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing(kind: K
     let newest = inspect(&start, NEWEST).await;
     assert!(!newest["bbs_lrp_definitions"].is_empty() && !newest["bbs_lrp_updates"].is_empty());
     let undisturbed = start.copy();
-    assert!(!run("down", OLDEST, &undisturbed, None));
+    complete("down", OLDEST, &undisturbed).await;
     let oldest = inspect(&undisturbed, OLDEST).await;
     for point in points(kind).filter(|point| has_all_rounds(kind) || is_at_even_place(point)) {
         for passage in killed_passages(kind, point) {
@@ -199,7 +204,7 @@ async fn kill_at_any_point_of_a_migration_down_and_back_up_loses_nothing(kind: K
                     run(direction, version, &database, Some(&fault)),
                     "{case}: the migration does not reach this point"
                 );
-                run(direction, version, &database, None);
+                complete(direction, version, &database).await;
                 assert!(
                     inspect(&database, version).await == *wanted,
                     "{case}: differs from an uninterrupted migration"
@@ -222,7 +227,7 @@ async fn created_table_without_its_indexes_gets_them(kind: Kind) {
     )
     .await;
     opened.close().await;
-    assert!(!run("up", NEWEST, &database, None));
+    complete("up", NEWEST, &database).await;
     inspect(&database, NEWEST).await;
 }
 
@@ -258,11 +263,11 @@ on_each_database!(migration_killed_at_every_point_in_turn_completes);
 async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
     let database = at_newest(kind).await;
     let undisturbed = database.copy();
-    assert!(!run("down", OLDEST, &undisturbed, None));
+    complete("down", OLDEST, &undisturbed).await;
     for point in points(kind) {
         run("down", OLDEST, &database, Some(point));
     }
-    run("down", OLDEST, &database, None);
+    complete("down", OLDEST, &database).await;
     assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);
 }
 

@@ -19,7 +19,7 @@ async fn insertion_killed_at_any_point_loses_nothing_on_the_way_there_and_back(k
     let undisturbed = start.copy();
     let mut wanted = Vec::new();
     for (direction, version) in [(UP, MARKER), (DOWN, GPU)] {
-        assert!(!run(direction, version, &undisturbed, None));
+        complete(direction, version, &undisturbed).await;
         wanted.push((
             direction,
             version,
@@ -48,7 +48,7 @@ async fn insertion_killed_at_any_point_loses_nothing_on_the_way_there_and_back(k
                 run(direction, *version, &database, Some(point)),
                 "{direction} {point}: it is not reached"
             );
-            run(direction, *version, &database, None);
+            complete(direction, *version, &database).await;
             let found = inspect_with(migrations(), &database, *version).await;
             assert!(
                 found == *wanted,

@@ -8,7 +8,7 @@ use bbs::testing::migrate::fault::{
 };
 use tokio::sync::watch;
 
-use super::{ARCHIVED, OLDEST, inspect, points_of_variant, run, with_fixture};
+use super::{ARCHIVED, OLDEST, complete, inspect, points_of_variant, with_fixture};
 use crate::harness::database::{Kind, TestDatabase, execute, on_each_database, texts};
 use crate::harness::host::{Host, Installation};
 use crate::harness::layouts::NEWEST;
@@ -32,11 +32,11 @@ on_each_database!(kill_at_any_point_of_an_online_migration_loses_nothing);
 async fn kill_at_any_point_of_an_online_migration_loses_nothing(kind: Kind) {
     let start = with_fixture(kind).await;
     // Generates the ids of definitions, which differ for each database otherwise.
-    assert!(!run("up", NEWEST, &start, None));
+    complete("up", NEWEST, &start).await;
     let opened = start.open().await;
     execute(&opened, ARCHIVED).await;
     opened.close().await;
-    assert!(!run("down", OLDEST, &start, None));
+    complete("down", OLDEST, &start).await;
     let before = at_rest(&start.copy()).await;
     for point in points_of_variant(kind).chain(ONLINE_POINTS) {
         interrupted(point, ["online", "online"], &start, &before).await;
