@@ -22,13 +22,16 @@ use crate::harness::stored::{Rows, Stored};
 
 /// More tasks than one transaction writes.
 const TASKS: u32 = 2100;
+/// More tasks than the first batch of a migration.
+const FEW_TASKS: u32 = 300;
 /// Points after which the import is recorded as marked, or where the mark is written.
 const AT_THE_MARK: [&str; 2] = [AFTER_MARK, AFTER_MARK_RECORDED];
 
-async fn store() -> (Etcd, String) {
+/// A store with this number of tasks beside its other records, and its version.
+async fn store(tasks: u32) -> (Etcd, String) {
     let etcd = Etcd::start().await;
     stores::write(&etcd, StoreLayout::Milliseconds).await;
-    etcd.put_all((0..TASKS).map(|number| {
+    etcd.put_all((0..tasks).map(|number| {
         let guid = format!("many-{number:05}");
         (
             format!("/v1/task/{guid}"),
@@ -69,7 +72,7 @@ async fn rows(installation: &Installation) -> Rows {
 
 on_each_database!(kill_at_each_point_loses_nothing);
 async fn kill_at_each_point_loses_nothing(kind: Kind) {
-    let (etcd, version) = store().await;
+    let (etcd, version) = store(TASKS).await;
     let before = records(&etcd).await;
     let undisturbed = importing(kind, &etcd);
     assert!(!run(&undisturbed, None));
@@ -105,7 +108,7 @@ async fn kill_at_each_point_loses_nothing(kind: Kind) {
 on_each_database!(import_killed_at_every_point_in_turn_completes);
 /// The points of the migration too, which continues from its checkpoints and reads etcd no more.
 async fn import_killed_at_every_point_in_turn_completes(kind: Kind) {
-    let (etcd, version) = store().await;
+    let (etcd, version) = store(FEW_TASKS).await;
     let undisturbed = importing(kind, &etcd);
     assert!(!run(&undisturbed, None));
     etcd.put("/version", &version, None).await;
@@ -153,7 +156,7 @@ async fn interrupted_import_begins_anew_after_the_passphrase_is_corrected() {
 on_each_database!(drain_during_the_import_has_nothing_to_take_back);
 /// Method: a host is stopped after its first batch, and gets SIGTERM there.
 async fn drain_during_the_import_has_nothing_to_take_back(kind: Kind) {
-    let (etcd, version) = store().await;
+    let (etcd, version) = store(TASKS).await;
     let installation = importing(kind, &etcd).set("rollback_on_drain_to_version", fixture::VERSION);
     let mut command = installation.command(&["serve"]);
     command.env("BBS_FAULT", format!("stop:{AFTER_IMPORT_BATCH}"));
