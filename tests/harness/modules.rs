@@ -113,6 +113,11 @@ pub fn modules_with_one_way() -> PathBuf {
     modules_with("one-way", &["tests/guests/one-way".to_owned()])
 }
 
+/// A modules directory with the default modules followed by one that refuses every unit.
+pub fn modules_with_refusing() -> PathBuf {
+    modules_with("refusing", &["tests/guests/refuses-every-unit".to_owned()])
+}
+
 /// A modules directory with the default modules followed by one whose results a database cannot
 /// store.
 pub fn modules_with_unstorable() -> PathBuf {

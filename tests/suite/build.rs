@@ -9,8 +9,8 @@ use bbs::testing::modules::catalog::Catalog;
 use bbs_lens::transform::Transform;
 
 use crate::harness::modules::{
-    AuthorsFolder, authors_target, copy_folder, guest, guests, modules, sandbox,
-    without_debug_information, workspace_target,
+    AuthorsFolder, authors_target, copy_folder, guest, guests, modules, modules_with_refusing,
+    sandbox, without_debug_information, workspace_target,
 };
 use crate::harness::{bbs, workspace};
 
@@ -271,24 +271,10 @@ fn folder_without_a_usable_catalog_is_replaced_only_on_request() {
 }
 
 /// Goal: a module that refuses every unit is found by the check, with the reason.
-/// Method: a value of another type than the column's.
 #[test]
 fn module_that_refuses_every_unit_fails_the_check() {
-    let work = AuthorsFolder::locked();
-    succeed(module(work.path(), &["new", "add-colour", "--sdk", &sdk()]));
-    copy_folder(&modules(), &work.path().join("modules"));
-    let source = work.path().join("add-colour/src/lib.rs");
-    let text = std::fs::read_to_string(&source).unwrap();
-    let up = text.find("fn up(").expect("the crate has a way up");
-    let body = up + text[up..].find('{').expect("a function has a body") + 1;
-    let refusing =
-        " return Err(bbs_sdk::Refused::new(\"no colour is known\")); #[allow(unreachable_code)]";
-    std::fs::write(source, [&text[..body], refusing, &text[body..]].concat()).unwrap();
-    succeed(module(
-        work.path(),
-        &["build", "add-colour", "--into", "modules"],
-    ));
-    let output = module(work.path(), &["check", "modules"]);
+    let folder = modules_with_refusing();
+    let output = module(&folder, &["check", "."]);
     let report = String::from_utf8_lossy(&output.stdout).into_owned();
     for words in [
         "BAD ",
