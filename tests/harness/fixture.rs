@@ -178,9 +178,17 @@ pub async fn write_to(database: &TestDatabase) {
     write_share_to(database, 1).await;
 }
 
+/// The share of [`write_small_to`]: one unit in so many.
+const SMALL: u32 = 4;
+
 /// Writes a quarter of the fixture, for tests in which the number of its records has no effect.
 pub async fn write_small_to(database: &TestDatabase) {
-    write_share_to(database, 4).await;
+    write_share_to(database, SMALL).await;
+}
+
+/// The rows of a table that [`write_small_to`] writes, in primary key order.
+pub fn small_rows(table: &str) -> Vec<Map<String, Value>> {
+    share(table, SMALL)
 }
 
 /// Writes the fixture's tables, one unit in `nth` with all its rows, and the rows that belong to no

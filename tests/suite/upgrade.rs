@@ -24,8 +24,10 @@ use crate::split::{LISTS, listed};
 const OLDER: u64 = NEWEST;
 /// The newest version of the newer release.
 const NEWER: u64 = SPLIT;
-/// Units per partial run, fewer than the fixture has.
-const PART: &str = "100";
+/// Units per partial run, fewer than the databases have.
+const PART: &str = "30";
+/// The place of the desired LRP that is updated.
+const UPDATED: usize = 2;
 /// The exit code of a partial run.
 const INCOMPLETE: i32 = 3;
 
@@ -36,14 +38,14 @@ struct Releases {
 }
 
 impl Releases {
-    /// On a database that Diego's BBS wrote.
+    /// On a database that Diego's BBS wrote, with a quarter of the fixture.
     async fn on_diego_database(kind: Kind) -> Self {
         Self::with_modules(kind, &modules::modules_with_split()).await
     }
 
     async fn with_modules(kind: Kind, newer: &Path) -> Self {
         let database = TestDatabase::new(kind);
-        fixture::write_to(&database).await;
+        fixture::write_small_to(&database).await;
         let install = |modules: &Path| Installation::on(database.clone(), modules);
         Self {
             older: install(&modules::modules()),
@@ -144,7 +146,7 @@ async fn write(host: &Host, process_guid: &str) {
         },
     )
     .await;
-    let guids: Vec<_> = fixture::rows("desired_lrps")
+    let guids: Vec<_> = fixture::small_rows("desired_lrps")
         .iter()
         .map(|row| row["process_guid"].clone())
         .collect();
@@ -154,7 +156,7 @@ async fn write(host: &Host, process_guid: &str) {
         ..Default::default()
     };
     let request = proto::UpdateDesiredLrpRequest {
-        process_guid: guid(1),
+        process_guid: guid(UPDATED),
         update: Some(update),
     };
     post(host, "/v1/desired_lrp/update", &request).await;
@@ -196,7 +198,7 @@ async fn diego_database_is_examined_taken_over_and_handed_back(kind: Kind) {
         (&*original["tasks"], &original["domains"])
     );
     let before = &original["desired_lrps"];
-    let [updated, removed] = [1, before.len() - 1].map(|at| &before[at]["process_guid"]);
+    let [updated, removed] = [UPDATED, before.len() - 1].map(|at| &before[at]["process_guid"]);
     let untouched = |rows: &Rows, table: &str| -> Vec<_> {
         rows[table]
             .iter()
