@@ -83,7 +83,7 @@ async fn start_instances(
     trace_id: &TraceId,
 ) {
     // Without the limit of the call: the record is stored, and its instances are to follow.
-    let service = &service.clone();
+    let service = &service.detached();
     let next = from.saturating_add(instances::BATCH_SIZE);
     if info.instances > next {
         created.extend(instances::create(service, &info.process_guid, next, trace_id).await);

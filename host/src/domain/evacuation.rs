@@ -159,7 +159,7 @@ fn stop_replaced(service: &Service, replaced: ActualLrp) {
     service
         .update_hints()
         .note_asked(replaced.instance_key(), service.store().now_ns());
-    let service = service.clone();
+    let service = service.detached();
     tokio::spawn(async move {
         let stopped = stop(&service, &replaced, &TraceId::NONE).await;
         let next = "it will once the container's next report is refused";

@@ -22,23 +22,12 @@ use crate::events::Events;
 use crate::metrics::Measures;
 use crate::store::Store;
 
-/// A shared handle; clones are the same service.
-#[derive(Debug)]
+/// A shared handle; clones are the same service, with the same limit of waits.
+#[derive(Debug, Clone)]
 pub struct Service {
     inner: Arc<Inner>,
     /// The end of the waits of the call that has this handle.
     waits_until: Option<Instant>,
-}
-
-/// A clone is for work that outlives the call, so that the limit of its waits is not that of the
-/// call.
-impl Clone for Service {
-    fn clone(&self) -> Self {
-        Self {
-            inner: Arc::clone(&self.inner),
-            waits_until: None,
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -140,6 +129,14 @@ impl Service {
         Self {
             inner: Arc::clone(&self.inner),
             waits_until: Some(waits_until),
+        }
+    }
+
+    /// A handle for work that outlives the call: its waits have no limit.
+    pub(super) fn detached(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+            waits_until: None,
         }
     }
 

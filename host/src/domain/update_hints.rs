@@ -81,7 +81,7 @@ impl UpdateHints {
 
     fn begin_with(&self, service: &Service, process_guid: &[u8], in_flight: InstancesInFlight) {
         if self.works.lock().begin(process_guid, in_flight) {
-            (self.spawn)(service.clone(), process_guid.to_vec());
+            (self.spawn)(service.detached(), process_guid.to_vec());
         }
     }
 
@@ -104,7 +104,7 @@ impl UpdateHints {
             found
         };
         for process_guid in found {
-            (self.spawn)(service.clone(), process_guid);
+            (self.spawn)(service.detached(), process_guid);
         }
         // Refused if it is set, or if `recover` is about to set it.
         let _ = self.found.set(());
@@ -125,7 +125,7 @@ impl UpdateHints {
     /// Continues the work on a process guid, if there is any, because an instance has changed.
     pub(super) fn instance_changed(&self, service: &Service, process_guid: &[u8]) {
         if self.works.lock().wake(process_guid) {
-            (self.spawn)(service.clone(), process_guid.to_vec());
+            (self.spawn)(service.detached(), process_guid.to_vec());
         }
     }
 

@@ -105,7 +105,7 @@ pub(super) fn spawn(
     let Some(waiting) = service.pushes().admit(bytes, &process_guid) else {
         return;
     };
-    let service = service.clone();
+    let service = service.detached();
     let trace_id = trace_id.clone();
     tokio::spawn(async move {
         let _waiting = waiting;

@@ -60,7 +60,7 @@ pub(super) fn submit(service: &Service, containers: Vec<ActualLrp>, trace_id: &T
         };
         match service.stops().add(row.cell_id, container) {
             Queued::Behind => {}
-            Queued::First(cell_id) => drop(tokio::spawn(work(service.clone(), cell_id))),
+            Queued::First(cell_id) => drop(tokio::spawn(work(service.detached(), cell_id))),
             Queued::Rejected => {
                 service.stops().note_failed(
                     1,

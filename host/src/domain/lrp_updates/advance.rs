@@ -92,7 +92,7 @@ fn continue_at(service: &Service, process_guid: &[u8], at_ns: i64) {
     }
     let now_ns = service.store().now_ns();
     let left = Duration::from_nanos(u64::try_from(at_ns.saturating_sub(now_ns)).unwrap_or(0));
-    let service = service.clone();
+    let service = service.detached();
     let process_guid = process_guid.to_vec();
     tokio::spawn(async move {
         service.store().clock().sleep(left).await;

@@ -316,7 +316,7 @@ pub(in crate::domain) async fn finish(
         request_auctions(service, &after.scheduling, waiting, trace_id).await;
     }
     for row in given_up {
-        let service = service.clone();
+        let service = service.detached();
         let trace_id = trace_id.clone();
         // Its heartbeat is refused, so its cell stops it by itself if the request fails.
         tokio::spawn(async move { stop(&service, &row, &trace_id).await });

@@ -54,7 +54,7 @@ pub(in crate::domain) fn submit(service: &Service, task: Option<Task>) {
     let completions = service.completions();
     match completions.add(&task.guid) {
         QueuedCallback::Behind => {}
-        QueuedCallback::NeedsWorker => drop(tokio::spawn(work(service.clone()))),
+        QueuedCallback::NeedsWorker => drop(tokio::spawn(work(service.detached()))),
         QueuedCallback::Rejected => completions.note_failed(&task.guid, &"too many callbacks wait"),
     }
 }
