@@ -52,14 +52,20 @@ impl ConvergenceInput<'_> {
     }
 }
 
-/// The desired LRP, as far as convergence needs it.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct DesiredInstances {
+/// The number of instances of a desired LRP, and their definition.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct InstanceTarget {
     pub process_guid: Text,
     pub domain: Text,
     pub instances: i32,
     /// Names the current definition.
     pub definition_id: Text,
+}
+
+/// The desired LRP, as far as convergence needs it.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct DesiredInstances {
+    pub target: InstanceTarget,
     /// Host names of the internal routes. `None` if unknown, which disables the comparison.
     pub hostnames: Option<Vec<Text>>,
     /// `None` if unknown, which disables the comparison.
@@ -138,15 +144,15 @@ impl SlotAction {
 impl ProcessRecords {
     /// The due actions of each index that is desired or exists.
     pub fn decide(&self, input: &ConvergenceInput<'_>) -> Vec<(i32, Vec<SlotAction>)> {
-        let wanted = self.wanted.as_ref();
+        let target = self.wanted.as_ref().map(|wanted| &wanted.target);
         // A database may hold more than the API accepts.
-        let desired = 0..wanted.map_or(0, |wanted| wanted.instances.min(INSTANCES));
+        let desired = 0..target.map_or(0, |target| target.instances.min(INSTANCES));
         let missing = desired.filter(|index| !self.slots.contains_key(index));
         let missing = missing.map(|index| (index, vec![SlotAction::Create]));
         let found = self
             .slots
             .iter()
-            .map(|(index, slot)| (*index, decide(*index, slot, wanted, input)));
+            .map(|(index, slot)| (*index, decide(*index, slot, target, input)));
         found
             .filter(|(_, actions)| !actions.is_empty())
             .chain(missing)
@@ -160,7 +166,7 @@ impl ProcessRecords {
         };
         let rows = self.slots.values().flat_map(|slot| slot.rows());
         rows.into_iter()
-            .any(|row| !row.waits() && row.is_old(&wanted.definition_id))
+            .any(|row| !row.waits() && row.is_old(&wanted.target.definition_id))
     }
 
     /// The updates that running containers have missed, also those that an update of the desired
@@ -183,7 +189,7 @@ impl ProcessRecords {
 pub fn decide(
     index: i32,
     slot: &Slot,
-    wanted: Option<&DesiredInstances>,
+    target: Option<&InstanceTarget>,
     input: &ConvergenceInput<'_>,
 ) -> Vec<SlotAction> {
     let mut actions = Vec::new();
@@ -194,7 +200,7 @@ pub fn decide(
     {
         actions.push(SlotAction::RemoveEvacuating);
     }
-    let status = IndexStatus::of(index, wanted);
+    let status = IndexStatus::of(index, target);
     let suspect = of_suspect(slot, status, input);
     actions.extend(suspect);
     if suspect != Some(SlotAction::Promote) {
@@ -208,17 +214,17 @@ pub fn decide(
 enum IndexStatus<'a> {
     Desired,
     /// The desired LRP has fewer instances.
-    Surplus(&'a DesiredInstances),
+    Surplus(&'a InstanceTarget),
     /// The process guid has no desired LRP.
     Orphan,
 }
 
 impl<'a> IndexStatus<'a> {
-    fn of(index: i32, wanted: Option<&'a DesiredInstances>) -> Self {
-        match wanted {
+    fn of(index: i32, target: Option<&'a InstanceTarget>) -> Self {
+        match target {
             None => Self::Orphan,
-            Some(wanted) if index < wanted.instances => Self::Desired,
-            Some(wanted) => Self::Surplus(wanted),
+            Some(target) if index < target.instances => Self::Desired,
+            Some(target) => Self::Surplus(target),
         }
     }
 }
@@ -227,7 +233,7 @@ impl<'a> IndexStatus<'a> {
 fn may_remove(row: &ActualLrp, status: IndexStatus<'_>, input: &ConvergenceInput<'_>) -> bool {
     match status {
         IndexStatus::Desired => false,
-        IndexStatus::Surplus(wanted) => input.fresh.contains(&wanted.domain),
+        IndexStatus::Surplus(target) => input.fresh.contains(&target.domain),
         IndexStatus::Orphan => input.known.contains(&row.domain),
     }
 }

@@ -187,9 +187,9 @@ async fn attempt_removal(
             } else {
                 // Without the managed row, the current definition shows whether an update replaces
                 // it.
-                let wanted = writer.wanted(process_guid).await?;
-                let wanted = wanted.ok_or(DomainError::NotFound)?;
-                after.remove_without_successor(instance, &wanted.definition_id)?;
+                let target = writer.instance_target(process_guid).await?;
+                let target = target.ok_or(DomainError::NotFound)?;
+                after.remove_without_successor(instance, &target.definition_id)?;
             }
         }
         (removed, _) => removed?,

@@ -15,7 +15,7 @@ pub(super) use push::Pushes;
 pub(super) use stops::Stops;
 
 use bbs_model::actual_lrp::ActualLrp;
-use bbs_model::convergence::DesiredInstances;
+use bbs_model::convergence::InstanceTarget;
 use bbs_model::desired_lrp::{
     DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo, derived_id,
     volume_drivers, with_image_credentials,
@@ -114,14 +114,14 @@ async fn insert(
     let mut writer = store.writer().await?;
     writer.insert_desired_lrp(lrp).await?;
     let first = 0..info.instances.min(instances::BATCH_SIZE);
-    let desired = new_instances(info);
+    let target = instance_target(info);
     let created = match leftovers {
         Leftovers::None => {
             // Without an instance, nothing else shows that an earlier one was not removed.
             if writer.may_be_in_quarantine(&info.process_guid).await? {
                 forget_updates(&mut writer, &info.process_guid).await?;
             }
-            instances::insert_new(&mut writer, &desired, first).await?
+            instances::insert_new(&mut writer, &target, first).await?
         }
         Leftovers::Possible { is_derived } => {
             // They may be those of an LRP in quarantine. Its id was another one, if it was derived,
@@ -130,7 +130,7 @@ async fn insert(
                 writer.forget_definitions(&info.process_guid).await?;
             }
             forget_updates(&mut writer, &info.process_guid).await?;
-            instances::insert(&mut writer, &desired, first).await?
+            instances::insert(&mut writer, &target, first).await?
         }
     };
     writer.commit().await?;
@@ -144,13 +144,12 @@ async fn forget_updates(writer: &mut Writer, process_guid: &[u8]) -> Result<(), 
     Ok(())
 }
 
-fn new_instances(info: &SchedulingInfo) -> DesiredInstances {
-    DesiredInstances {
+fn instance_target(info: &SchedulingInfo) -> InstanceTarget {
+    InstanceTarget {
         process_guid: info.process_guid.clone(),
         domain: info.domain.clone(),
         instances: info.instances,
         definition_id: info.definition_id.clone(),
-        ..DesiredInstances::default()
     }
 }
 
@@ -258,8 +257,8 @@ async fn change_desired_lrp(
         if new < old {
             surplus = instances::delete_from(&mut writer, process_guid, new).await?;
         } else if new > old {
-            let desired = new_instances(&after.scheduling);
-            first = instances::insert_batch(&mut writer, &desired, old).await?;
+            let target = instance_target(&after.scheduling);
+            first = instances::insert_batch(&mut writer, &target, old).await?;
         }
     }
     writer.commit().await?;

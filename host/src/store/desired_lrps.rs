@@ -1,6 +1,6 @@
 //! The table `desired_lrps`. Owns the mapping between desired LRPs and columns.
 
-use bbs_model::convergence::DesiredInstances;
+use bbs_model::convergence::{DesiredInstances, InstanceTarget};
 use bbs_model::desired_lrp::{
     Definition, DesiredLrp, DesiredLrpFilter, DesiredLrpUpdate, RoutingInfo, SchedulingInfo,
 };
@@ -63,7 +63,7 @@ const WHOLE_COLUMNS: [&str; 19] = {
 
 /// The columns that an auction needs: without the annotation and the routes, which are most of a
 /// scheduling part.
-const RESOURCES: Projection<SchedulingInfo> = TABLE.read(resources).columns(&[
+const AUCTION: Projection<SchedulingInfo> = TABLE.read(auction_info).columns(&[
     "process_guid",
     "domain",
     "memory_mb",
@@ -89,7 +89,7 @@ const ROUTING: Projection<RoutingInfo> = TABLE.read(routing).columns(&[
 /// The columns that convergence compares instances with. A sealed column that cannot be read is
 /// `None`; the others still count, so that no instance is removed because the record of its desired
 /// LRP is damaged.
-const PARTS: Projection<DesiredInstances> = TABLE.read(parts).columns(&[
+const DESIRED_INSTANCES: Projection<DesiredInstances> = TABLE.read(desired_instances).columns(&[
     "process_guid",
     "domain",
     "instances",
@@ -97,7 +97,7 @@ const PARTS: Projection<DesiredInstances> = TABLE.read(parts).columns(&[
     "routes",
     "metric_tags",
 ]);
-const TARGET: Projection<UpdateTarget> = TABLE.read(target).columns(&[
+const UPDATE_TARGET: Projection<UpdateTarget> = TABLE.read(update_target).columns(&[
     "process_guid",
     "domain",
     "instances",
@@ -105,9 +105,9 @@ const TARGET: Projection<UpdateTarget> = TABLE.read(target).columns(&[
     "previous_definition_id",
     "update_strategy",
 ]);
-const NUMBERS: Projection<DesiredInstances> =
+const INSTANCE_TARGET: Projection<InstanceTarget> =
     TABLE
-        .read(numbers)
+        .read(instance_target)
         .columns(&["process_guid", "domain", "instances", "definition_id"]);
 
 impl Reader {
@@ -170,22 +170,23 @@ impl Reader {
         self.get(&SCHEDULING, process_guid).await
     }
 
-    /// The incomplete scheduling part of the desired LRP of a process guid, for an auction.
+    /// The scheduling part of the desired LRP of a process guid, with the fields alone that an
+    /// auction needs.
     ///
     /// # Errors
     /// The database fails, or the record is damaged in these columns ([`StoreError::Unreadable`]).
-    pub async fn resources(
+    pub async fn auction_info(
         &mut self,
         process_guid: &[u8],
     ) -> Result<Option<SchedulingInfo>, StoreError> {
-        self.get(&RESOURCES, process_guid).await
+        self.get(&AUCTION, process_guid).await
     }
 
-    /// As [`Self::resources`], of several process guids.
+    /// As [`Self::auction_info`], of several process guids.
     ///
     /// # Errors
     /// The database fails. Records that are unreadable in these columns are left out.
-    pub async fn resources_of(
+    pub async fn auction_infos(
         &mut self,
         process_guids: &[Text],
     ) -> Result<Vec<SchedulingInfo>, StoreError> {
@@ -194,7 +195,7 @@ impl Reader {
         }
         let named = Filter::everything().one_of(TABLE.key, process_guids);
         Ok(self
-            .list(&RESOURCES, &named, &Range::default())
+            .list(&AUCTION, &named, &Range::default())
             .await?
             .records)
     }
@@ -207,26 +208,30 @@ impl Reader {
         &mut self,
         process_guid: &[u8],
     ) -> Result<Option<UpdateTarget>, StoreError> {
-        self.get(&TARGET, process_guid).await
+        self.get(&UPDATE_TARGET, process_guid).await
     }
 
     /// Lists the columns of desired LRPs that convergence needs.
     ///
     /// # Errors
     /// The database fails. Unreadable records are left out.
-    pub async fn wanted(&mut self, range: &Range) -> Result<Listed<DesiredInstances>, StoreError> {
-        self.list(&PARTS, &Filter::everything(), range).await
+    pub async fn desired_instances(
+        &mut self,
+        range: &Range,
+    ) -> Result<Listed<DesiredInstances>, StoreError> {
+        self.list(&DESIRED_INSTANCES, &Filter::everything(), range)
+            .await
     }
 
-    /// As [`Self::wanted`], of one process guid.
+    /// As [`Self::desired_instances`], of one process guid.
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn wanted_of(
+    pub async fn desired_instances_of(
         &mut self,
         process_guid: &[u8],
     ) -> Result<Option<DesiredInstances>, StoreError> {
-        self.get(&PARTS, process_guid).await
+        self.get(&DESIRED_INSTANCES, process_guid).await
     }
 }
 
@@ -247,11 +252,11 @@ impl Writer {
     ///
     /// # Errors
     /// The database fails, or the record is damaged ([`StoreError::Unreadable`]).
-    pub async fn wanted(
+    pub async fn instance_target(
         &mut self,
         process_guid: &[u8],
-    ) -> Result<Option<DesiredInstances>, StoreError> {
-        self.get(&NUMBERS, process_guid).await
+    ) -> Result<Option<InstanceTarget>, StoreError> {
+        self.get(&INSTANCE_TARGET, process_guid).await
     }
 
     /// Inserts a desired LRP.
@@ -333,7 +338,7 @@ impl Writer {
         &mut self,
         process_guid: &[u8],
     ) -> Result<Option<UpdateTarget>, StoreError> {
-        self.get(&TARGET, process_guid).await
+        self.get(&UPDATE_TARGET, process_guid).await
     }
 
     /// Writes the fields of the update, and `run_info` if given.
@@ -406,7 +411,7 @@ fn whole(record: &Record<'_>) -> Result<DesiredLrp, RecordReadError> {
 }
 
 fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
-    let resources = resources(record)?;
+    let auctioned = auction_info(record)?;
     Ok(SchedulingInfo {
         log_guid: record.text("log_guid")?,
         annotation: record.text("annotation")?,
@@ -415,11 +420,11 @@ fn scheduling(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
         tag: record.tag()?,
         definition_id: record.text("definition_id")?,
         previous_definition_id: record.text("previous_definition_id")?,
-        ..resources
+        ..auctioned
     })
 }
 
-fn resources(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
+fn auction_info(record: &Record<'_>) -> Result<SchedulingInfo, RecordReadError> {
     Ok(SchedulingInfo {
         process_guid: record.text("process_guid")?,
         domain: record.text("domain")?,
@@ -448,17 +453,16 @@ fn routing(record: &Record<'_>) -> Result<RoutingInfo, RecordReadError> {
     })
 }
 
-fn numbers(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
-    Ok(DesiredInstances {
+fn instance_target(record: &Record<'_>) -> Result<InstanceTarget, RecordReadError> {
+    Ok(InstanceTarget {
         process_guid: record.text("process_guid")?,
         domain: record.text("domain")?,
         instances: record.number("instances")?,
         definition_id: record.text("definition_id")?,
-        ..DesiredInstances::default()
     })
 }
 
-fn target(record: &Record<'_>) -> Result<UpdateTarget, RecordReadError> {
+fn update_target(record: &Record<'_>) -> Result<UpdateTarget, RecordReadError> {
     Ok(UpdateTarget {
         domain: record.text("domain")?,
         instances: record.number("instances")?,
@@ -468,7 +472,7 @@ fn target(record: &Record<'_>) -> Result<UpdateTarget, RecordReadError> {
     })
 }
 
-fn parts(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
+fn desired_instances(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
     let routes: Option<Option<Routes>> = record.json("routes", Routes::from_json).ok();
     let hostnames = routes.and_then(|routes| {
         match routes
@@ -483,8 +487,8 @@ fn parts(record: &Record<'_>) -> Result<DesiredInstances, RecordReadError> {
         .optional_json("metric_tags", tags::metric_tags_from_json)
         .ok();
     Ok(DesiredInstances {
+        target: instance_target(record)?,
         hostnames,
         metric_tags,
-        ..numbers(record)?
     })
 }

@@ -41,7 +41,7 @@ impl Push {
         let tags = wanted
             .metric_tags
             .as_ref()
-            .filter(|_| !row.is_old(&wanted.definition_id))
+            .filter(|_| !row.is_old(&wanted.target.definition_id))
             .map(|tags| resolved_tags(tags, row));
         // A container without any tags was started by a cell that does not support them.
         if let Some(tags) =
@@ -81,8 +81,8 @@ pub fn tags_differ(update: Option<&MetricTags>, before: &MetricTags) -> bool {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::tests::{NOW_NS, cells, row, wanted};
-    use super::super::{ConvergenceInput, ProcessRecords};
+    use super::super::tests::{NOW_NS, cells, row, target};
+    use super::super::{ConvergenceInput, InstanceTarget, ProcessRecords};
     use super::*;
     use crate::actual_lrp::{Presence, State};
     use crate::slot::Slot;
@@ -91,9 +91,12 @@ mod tests {
     #[test]
     fn container_that_is_replaced_gets_new_routes_and_one_that_is_evacuated_does_not() {
         let desired = DesiredInstances {
-            definition_id: b"new".to_vec(),
+            target: InstanceTarget {
+                definition_id: b"new".to_vec(),
+                ..target(1)
+            },
             hostnames: Some(vec![b"host".to_vec()]),
-            ..wanted(1)
+            ..DesiredInstances::default()
         };
         let present = cells(&["cell"]);
         let none = BTreeSet::new();
@@ -126,9 +129,12 @@ mod tests {
             ..MetricTag::default()
         };
         let wanted = DesiredInstances {
-            definition_id: b"new".to_vec(),
+            target: InstanceTarget {
+                definition_id: b"new".to_vec(),
+                ..target(1)
+            },
             metric_tags: Some(MetricTags::from([(b"source_id".to_vec(), tag)])),
-            ..wanted(1)
+            ..DesiredInstances::default()
         };
         let of = |definition_id: &str| {
             let mut row = row(State::Running, Presence::Ordinary, "cell");

@@ -26,11 +26,18 @@ pub(super) fn cells(names: &[&str]) -> CellSet {
     }
 }
 
-pub(super) fn wanted(instances: i32) -> DesiredInstances {
-    DesiredInstances {
+pub(super) fn target(instances: i32) -> InstanceTarget {
+    InstanceTarget {
         process_guid: b"guid".to_vec(),
         domain: b"domain".to_vec(),
         instances,
+        ..InstanceTarget::default()
+    }
+}
+
+fn wanted(instances: i32) -> DesiredInstances {
+    DesiredInstances {
+        target: target(instances),
         ..DesiredInstances::default()
     }
 }
@@ -85,7 +92,7 @@ enum Domain {
 
 fn due(
     slot: &Slot,
-    wanted: Option<&DesiredInstances>,
+    target: Option<&InstanceTarget>,
     cells: &CellSet,
     domain: Domain,
 ) -> Vec<SlotAction> {
@@ -99,7 +106,7 @@ fn due(
     decide(
         0,
         slot,
-        wanted,
+        target,
         &ConvergenceInput {
             now_ns: NOW_NS,
             cells,
@@ -113,7 +120,7 @@ fn due(
 fn desired(rows: impl IntoIterator<Item = ActualLrp>) -> Vec<SlotAction> {
     due(
         &slot(rows),
-        Some(&wanted(1)),
+        Some(&target(1)),
         &cells(&["here"]),
         Domain::Fresh,
     )
@@ -189,7 +196,7 @@ fn instance_of_a_gone_cell_is_replaced() {
         }
         let in_doubt = due(
             &slot([ordinary(state, "gone")]),
-            Some(&wanted(1)),
+            Some(&target(1)),
             &CellSet::Unknown,
             Domain::Fresh,
         );
@@ -217,7 +224,7 @@ fn container_of_a_cell_that_came_after_the_list_is_not_lost_in_a_run_of_twelve_m
             since_ns: since_minutes * MINUTE_NS,
             ..row(State::Running, presence, "new")
         };
-        let actions = decide(0, &slot([row]), Some(&wanted(1)), &input);
+        let actions = decide(0, &slot([row]), Some(&target(1)), &input);
         actions
             .into_iter()
             .filter(|action| *action != SlotAction::Create)
@@ -238,11 +245,11 @@ fn container_of_a_cell_that_came_after_the_list_is_not_lost_in_a_run_of_twelve_m
 fn instance_without_a_cell_is_lost_only_if_no_cell_is_present() {
     let nowhere = slot([ordinary(State::Running, "")]);
     assert_eq!(
-        due(&nowhere, Some(&wanted(1)), &cells(&["here"]), Domain::Fresh),
+        due(&nowhere, Some(&target(1)), &cells(&["here"]), Domain::Fresh),
         []
     );
     assert_eq!(
-        due(&nowhere, Some(&wanted(1)), &cells(&[]), Domain::Fresh),
+        due(&nowhere, Some(&target(1)), &cells(&[]), Domain::Fresh),
         [SlotAction::Suspect]
     );
 }
@@ -310,20 +317,20 @@ fn surplus_instance_is_retired_only_in_a_fresh_domain() {
         ordinary(State::Running, "gone"),
         waiting(STALE_SINCE_NS),
     ] {
-        let surplus = |domain| due(&slot([row.clone()]), Some(&wanted(0)), &here, domain);
+        let surplus = |domain| due(&slot([row.clone()]), Some(&target(0)), &here, domain);
         assert_eq!(surplus(Domain::Fresh), [SlotAction::Retire]);
         assert!(!surplus(Domain::Known).contains(&SlotAction::Retire));
         assert!(!surplus(Domain::Forgotten).contains(&SlotAction::Retire));
     }
     let lost = slot([suspect(State::Running, "gone")]);
     assert_eq!(
-        due(&lost, Some(&wanted(0)), &here, Domain::Fresh),
+        due(&lost, Some(&target(0)), &here, Domain::Fresh),
         [SlotAction::RemoveSuspect]
     );
-    assert_eq!(due(&lost, Some(&wanted(0)), &here, Domain::Known), []);
+    assert_eq!(due(&lost, Some(&target(0)), &here, Domain::Known), []);
     let back = slot([suspect(State::Running, "here")]);
     assert_eq!(
-        due(&back, Some(&wanted(0)), &here, Domain::Fresh),
+        due(&back, Some(&target(0)), &here, Domain::Fresh),
         [SlotAction::Promote],
         "so that it can be asked to end"
     );

@@ -18,7 +18,7 @@ pub(in crate::domain) async fn request_auction(
         .store()
         .look()
         .await?
-        .resources(process_guid)
+        .auction_info(process_guid)
         .await?
         .ok_or(DomainError::NotFound)?;
     request_auctions(service, &info, vec![index], &TraceId::NONE).await;

@@ -84,8 +84,8 @@ async fn name_definition(
             let Some(process_guid) = after.rows().next().map(|row| row.process_guid.clone()) else {
                 return Ok(None);
             };
-            let wanted = writer.wanted(&process_guid).await?;
-            wanted.map(|wanted| wanted.definition_id)
+            let target = writer.instance_target(&process_guid).await?;
+            target.map(|target| target.definition_id)
         }
     };
     let Some(current) = current else {

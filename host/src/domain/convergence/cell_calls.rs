@@ -215,10 +215,11 @@ async fn is_due(
     // The desired LRP last: it decides, and may change between the two.
     let mut slots =
         lrp_updates::plain_slots(&mut reader, &key.process_guid, Some(key.index)).await?;
-    let wanted = reader.wanted_of(&key.process_guid).await?;
+    let wanted = reader.desired_instances_of(&key.process_guid).await?;
     let slot = slots.remove(&key.index).unwrap_or_default();
     let input = input.at(store.now_ns());
-    let actions = decide(key.index, &slot, wanted.as_ref(), &input);
+    let target = wanted.as_ref().map(|wanted| &wanted.target);
+    let actions = decide(key.index, &slot, target, &input);
     Ok(actions.contains(&SlotAction::Retire))
 }
 
@@ -234,7 +235,7 @@ async fn update_container(
         return Ok(());
     };
     let mut reader = service.store().look().await?;
-    let wanted = reader.wanted_of(&key.process_guid).await?;
+    let wanted = reader.desired_instances_of(&key.process_guid).await?;
     let slot = reader.slot(&key.process_guid, key.index).await?.slot;
     drop(reader);
     let now = ProcessRecords {

@@ -42,7 +42,7 @@ impl LrpCounter {
             }
         }
         let Some(wanted) = &unit.wanted else { return };
-        counts.desired += u64::try_from(wanted.instances).unwrap_or(0);
+        counts.desired += u64::try_from(wanted.target.instances).unwrap_or(0);
         // Diego counts the cells of desired containers, after it has removed the evacuating rows
         // whose cell is gone.
         let rows = unit.slots.values();

@@ -83,8 +83,8 @@ async fn page(
 ) -> Result<(BTreeMap<Text, ProcessRecords>, Option<Key>), DomainError> {
     let mut page = Page::begin(service.store(), after.clone(), PAGE_UNITS).await?;
     let range = page.range();
-    let listed = page.reader().wanted(&range).await?;
-    let mut wanted = page.records(listed, |wanted| &wanted.process_guid);
+    let listed = page.reader().desired_instances(&range).await?;
+    let mut wanted = page.records(listed, |wanted| &wanted.target.process_guid);
     // Orphaned instances may outnumber the desired LRPs, so an unbounded page is ended by their
     // keys.
     if page.is_unbounded()
@@ -95,11 +95,11 @@ async fn page(
     {
         page.end_at(last);
         let range = page.range();
-        wanted = page.reader().wanted(&range).await?.records;
+        wanted = page.reader().desired_instances(&range).await?.records;
     }
     let mut units = BTreeMap::<Text, ProcessRecords>::new();
     for wanted in wanted {
-        let guid = wanted.process_guid.clone();
+        let guid = wanted.target.process_guid.clone();
         units.entry(guid).or_default().wanted = Some(wanted);
     }
     let mut rows = BTreeMap::<Text, Vec<ActualLrp>>::new();
@@ -210,7 +210,7 @@ impl<'a> LrpConvergence<'a> {
             }
             for (index, actions) in unit.decide(input) {
                 counter.count_actions(&actions);
-                let domain = unit.wanted.as_ref().map(|wanted| &wanted.domain);
+                let domain = unit.wanted.as_ref().map(|wanted| &wanted.target.domain);
                 let domain =
                     domain.or_else(|| unit.slots.get(&index)?.rows().next().map(|row| &row.domain));
                 let key = LrpKey {
@@ -360,16 +360,16 @@ async fn attempt(
 ) -> Result<CommittedActions, DomainError> {
     let store = service.store();
     let mut writer = store.writer().await?;
-    let wanted = writer.wanted(&key.process_guid).await?;
+    let target = writer.instance_target(&key.process_guid).await?;
     let before = writer.slot(&key.process_guid, key.index).await?;
     let input = input.at(store.now_ns());
-    let actions = decide(key.index, &before, wanted.as_ref(), &input);
+    let actions = decide(key.index, &before, target.as_ref(), &input);
     let mut after = before.clone();
     for action in &actions {
         action.apply(&mut after, key, input.now_ns)?;
     }
     let slot = after.clone();
-    let current = CurrentDefinition::Read(wanted.map(|wanted| wanted.definition_id));
+    let current = CurrentDefinition::Read(target.map(|target| target.definition_id));
     let changed = write(writer, before, after, current).await?;
     Ok(CommittedActions {
         changed,
@@ -390,7 +390,7 @@ async fn request_auctions(
     let mut requests = Vec::with_capacity(guids.len());
     let mut read = Ok(());
     for guids in guids.chunks(PAGE_UNITS as usize) {
-        match resources(service, guids).await {
+        match auction_infos(service, guids).await {
             Ok(infos) => requests.extend(infos.into_iter().map(|info| {
                 let mut indices = starts.remove(&info.process_guid).unwrap_or_default();
                 indices.sort_unstable();
@@ -411,10 +411,10 @@ async fn request_auctions(
     read
 }
 
-async fn resources(
+async fn auction_infos(
     service: &Service,
     process_guids: &[Text],
 ) -> Result<Vec<SchedulingInfo>, DomainError> {
     let mut reader = service.store().reader().await?;
-    Ok(reader.resources_of(process_guids).await?)
+    Ok(reader.auction_infos(process_guids).await?)
 }

@@ -7,7 +7,7 @@ use bbs_model::TraceId;
 use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::bounds::INSTANCES;
 use bbs_model::change::{Cause, RecordChange};
-use bbs_model::convergence::DesiredInstances;
+use bbs_model::convergence::InstanceTarget;
 use bbs_model::slot::Slot;
 use bbs_work::causes::with_causes;
 
@@ -22,16 +22,16 @@ pub(super) const BATCH_SIZE: i32 = 500;
 /// Inserts an instance at each of the indices that has none; returns the inserted ones.
 pub(super) async fn insert(
     writer: &mut Writer,
-    desired: &DesiredInstances,
+    target: &InstanceTarget,
     indices: Range<i32>,
 ) -> Result<Vec<ActualLrp>, DomainError> {
     if indices.is_empty() {
         return Ok(Vec::new());
     }
-    let taken = writer.indices(&desired.process_guid, indices.start).await?;
+    let taken = writer.indices(&target.process_guid, indices.start).await?;
     insert_new(
         writer,
-        desired,
+        target,
         indices.filter(|index| !taken.contains(index)),
     )
     .await
@@ -40,16 +40,16 @@ pub(super) async fn insert(
 /// Inserts an instance at each of the indices; fails with `Exists` if one has an instance.
 pub(super) async fn insert_new(
     writer: &mut Writer,
-    desired: &DesiredInstances,
+    target: &InstanceTarget,
     indices: impl Iterator<Item = i32>,
 ) -> Result<Vec<ActualLrp>, DomainError> {
     let now_ns = writer.now_ns();
-    let DesiredInstances {
+    let InstanceTarget {
         process_guid,
         domain,
         definition_id,
         ..
-    } = desired;
+    } = target;
     let key = |index| LrpKey {
         process_guid: process_guid.clone(),
         index,
@@ -117,10 +117,10 @@ async fn create_batch(
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
     let mut writer = service.store().writer().await?;
-    let Some(desired) = writer.wanted(process_guid).await? else {
+    let Some(target) = writer.instance_target(process_guid).await? else {
         return Ok(None);
     };
-    let batch = insert_batch(&mut writer, &desired, first).await?;
+    let batch = insert_batch(&mut writer, &target, first).await?;
     if batch.is_some() {
         writer.commit().await?;
     }
@@ -131,17 +131,17 @@ async fn create_batch(
 /// instances. The caller's transaction has locked the desired LRP.
 pub(super) async fn insert_batch(
     writer: &mut Writer,
-    desired: &DesiredInstances,
+    target: &InstanceTarget,
     first: i32,
 ) -> Result<Option<(Vec<ActualLrp>, i32)>, DomainError> {
-    let end = desired
+    let end = target
         .instances
         .min(INSTANCES)
         .min(first.saturating_add(BATCH_SIZE));
     if first >= end {
         return Ok(None);
     }
-    let rows = insert(writer, desired, first..end).await?;
+    let rows = insert(writer, target, first..end).await?;
     Ok(Some((rows, end)))
 }
 

@@ -73,7 +73,7 @@ pub(super) async fn advance(service: &Service, process_guid: &[u8]) -> Result<bo
             .store()
             .look()
             .await?
-            .resources(process_guid)
+            .auction_info(process_guid)
             .await?;
         if let Some(info) = info {
             request_auctions(service, &info, starts, &TraceId::NONE).await;

@@ -76,19 +76,19 @@ proptest! {
         let present = &CELLS[..there];
         let cells = cells(present);
         let domains = BTreeSet::from([b"domain".to_vec()]);
-        let wanted = instances.map(wanted);
+        let target = instances.map(target);
         let mut slot = slot;
         for at in 0..RUNS {
             // Late enough to restart anything that may restart.
             let now_ns = NOW_NS + i64::try_from(at).unwrap() * 3_600 * SECOND_NS;
             let input = ConvergenceInput { now_ns, cells: &cells, fresh: &domains, known: &domains };
-            let actions = decide(0, &slot, wanted.as_ref(), &input);
+            let actions = decide(0, &slot, target.as_ref(), &input);
             run(&mut slot, &actions, present, now_ns);
         }
         let now_ns = NOW_NS + 100 * 3_600 * SECOND_NS;
         let input = ConvergenceInput { now_ns, cells: &cells, fresh: &domains, known: &domains };
         let given_up = slot.ordinary.as_ref().is_some_and(|row| row.state() == Some(State::Crashed));
-        let actions = decide(0, &slot, wanted.as_ref(), &input);
+        let actions = decide(0, &slot, target.as_ref(), &input);
         if present.is_empty() && instances == Some(1) && !given_up {
             // No cell can run it, so it is auctioned again in each run.
             prop_assert_eq!(actions, [SlotAction::Start]);
