@@ -86,11 +86,20 @@ pub struct DesiredLrpUpdate {
 impl DesiredLrpUpdate {
     /// Whether it has a definition and nothing else.
     pub fn is_of_definition_alone(&self) -> bool {
-        self.definition.is_some()
-            && Self {
-                definition: None,
-                ..self.clone()
-            } == Self::default()
+        let Self {
+            instances,
+            routes,
+            annotation,
+            metric_tags,
+            image_credentials,
+            definition,
+        } = self;
+        definition.is_some()
+            && instances.is_none()
+            && routes.is_none()
+            && annotation.is_none()
+            && metric_tags.is_none()
+            && image_credentials.is_none()
     }
 }
 
