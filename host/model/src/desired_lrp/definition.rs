@@ -2,8 +2,9 @@
 //! is part of the desired LRP; the previous one during an update, and archived ones, are records of
 //! their own.
 
-use bbs_proto::models::DesiredLrpRunInfo;
+use std::mem;
 
+use bbs_proto::models::DesiredLrpRunInfo;
 use uuid::Uuid;
 
 use super::{DesiredLrp, SchedulingInfo, with_image_credentials};
@@ -68,6 +69,17 @@ impl Definition {
         };
         content(self) == content(other)
     }
+
+    /// The part for running instances of this definition while it is the previous one, as of
+    /// another creation time in nanoseconds since 1970. It names its definition, which a stored one
+    /// does not.
+    pub fn previous_run_info(&self, created_at_ns: i64) -> DesiredLrpRunInfo {
+        DesiredLrpRunInfo {
+            created_at: created_at_ns,
+            definition_id: self.id.clone(),
+            ..self.run_info.clone()
+        }
+    }
 }
 
 impl DesiredLrp {
@@ -90,36 +102,18 @@ impl DesiredLrp {
 
     /// The desired LRP with another current definition.
     #[must_use]
-    pub fn with_definition(&self, definition: Definition) -> Self {
-        let metric_tags = definition.metric_tags.clone();
-        let run_info = definition.run_info.clone();
+    pub fn with_definition(&self, mut definition: Definition) -> Self {
         Self {
+            metric_tags: mem::take(&mut definition.metric_tags),
+            run_info: mem::take(&mut definition.run_info),
+            update_strategy: self.update_strategy,
             scheduling: self.scheduling.with_definition(definition),
-            metric_tags,
-            run_info,
-            ..self.clone()
         }
     }
 
     /// The part for scheduling instances of the previous definition, which is given.
     pub fn previous_scheduling_info(&self, previous: &Definition) -> SchedulingInfo {
         self.scheduling.with_definition(previous.clone())
-    }
-
-    /// The part for running instances of the previous definition, which is given, as of another
-    /// creation time in nanoseconds since 1970. It names its definition, which a stored one does
-    /// not.
-    pub fn previous_run_info(
-        &self,
-        previous: &Definition,
-        created_at_ns: i64,
-    ) -> DesiredLrpRunInfo {
-        let run_info = self.with_definition(previous.clone()).run_info;
-        DesiredLrpRunInfo {
-            created_at: created_at_ns,
-            definition_id: previous.id.clone(),
-            ..run_info
-        }
     }
 }
 
@@ -202,7 +196,7 @@ mod tests {
             (&info.definition_id[..], info.memory_mb, info.instances),
             (&b"version-1"[..], 32, 3)
         );
-        let run_info = lrp().previous_run_info(&previous(), 9);
+        let run_info = previous().previous_run_info(9);
         assert_eq!(
             (
                 &run_info.definition_id[..],
