@@ -43,12 +43,14 @@ pub async fn retire(
     };
     let mut last = None;
     for _ in 0..ATTEMPTS {
-        // The event precedes the first request.
-        let is_announced = last.is_some();
-        if is_announced && !has_row(service, &row).await? {
+        let event = if last.is_none() {
+            RemovalEvent::Due
+        } else if has_row(service, &row).await? {
+            RemovalEvent::Published
+        } else {
             return Ok(Retirement::Removed);
-        }
-        match stop_once(service, &row, trace_id, is_announced).await {
+        };
+        match stop_once(service, &row, trace_id, event).await {
             Err(DomainError::Client(fault))
                 if !matches!(fault, ClientError::NoSecureAddress { .. }) =>
             {
@@ -80,7 +82,9 @@ pub async fn stop(
     row: &ActualLrp,
     trace_id: &TraceId,
 ) -> Result<(), DomainError> {
-    stop_once(service, row, trace_id, false).await.map(drop)
+    stop_once(service, row, trace_id, RemovalEvent::Due)
+        .await
+        .map(drop)
 }
 
 /// [`stop`] without a request of a client, if `is_due` holds, which is evaluated under the key
@@ -139,11 +143,18 @@ pub(in crate::domain) fn log_failed_stop(
     );
 }
 
+/// The event of a removal, which precedes the first request to the cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RemovalEvent {
+    Due,
+    Published,
+}
+
 async fn stop_once(
     service: &Service,
     row: &ActualLrp,
     trace_id: &TraceId,
-    is_announced: bool,
+    event: RemovalEvent,
 ) -> Result<Retirement, DomainError> {
     let slot = (&row.process_guid[..], row.index);
     let instance = row.instance_key();
@@ -154,7 +165,7 @@ async fn stop_once(
         .await?;
         return Ok(Retirement::Removed);
     };
-    if !is_announced {
+    if event == RemovalEvent::Due {
         let _lock = service.lock_key(slot.0).await?;
         announce_removal(service, slot, row, trace_id).await?;
     }
