@@ -76,7 +76,9 @@ pub async fn start(service: &Service, container: &Container) -> Result<(), Domai
             return Err(SlotError::CannotBeStarted.into());
         }
         // Its removal was published a short time ago.
-        if slot.is_replaced(&container.instance) && hints.is_asked(&container.instance, now_ns) {
+        if slot.is_replaced(&container.instance)
+            && hints.is_stop_requested(&container.instance, now_ns)
+        {
             return Ok(None);
         }
         let definitions = match slot
@@ -182,7 +184,10 @@ async fn attempt_removal(
         {
             // The rows that a removed desired LRP leaves name no definition, also where the LRP is
             // desired again.
-            if service.update_hints().is_asked(instance, writer.now_ns()) {
+            if service
+                .update_hints()
+                .is_stop_requested(instance, writer.now_ns())
+            {
                 after.remove_evacuating(instance)?;
             } else {
                 // Without the managed row, the current definition shows whether an update replaces

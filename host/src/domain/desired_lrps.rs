@@ -2,16 +2,16 @@
 //! instances that have a container are stopped by their cell.
 
 mod app_log;
-mod held;
 mod instances;
 mod push;
+mod quarantined;
 mod request_limit;
 mod stops;
 
 pub use app_log::log_rejection;
-pub(super) use held::{held, is_held};
 use instances::ReducedSlot;
 pub(super) use push::Pushes;
+pub(super) use quarantined::{is_quarantined, quarantined};
 pub(super) use stops::Stops;
 
 use bbs_model::actual_lrp::ActualLrp;
@@ -285,17 +285,17 @@ pub async fn remove(
     let (before, slots) = retry(|| async move {
         let mut writer = store.writer().await?;
         let taken = writer.take_desired_lrp(process_guid).await?;
-        let is_held = is_held(&mut writer, process_guid).await?;
+        let is_quarantined = is_quarantined(&mut writer, process_guid).await?;
         let before = match taken {
             // Its unreadable record is in quarantine; its instances go on until now.
-            None if is_held => None,
+            None if is_quarantined => None,
             None => return Err(DomainError::NotFound),
             // Removed all the same, without an event.
             Some(Err(StoreError::Unreadable { .. })) => None,
             Some(read) => Some(read?),
         };
-        if is_held {
-            held::end(&mut writer, process_guid).await?;
+        if is_quarantined {
+            quarantined::end(&mut writer, process_guid).await?;
         }
         let slots = instances::delete_from(&mut writer, process_guid, 0).await?;
         let rows = slots.iter().flat_map(|slot| slot.after.rows());
@@ -322,7 +322,7 @@ pub async fn remove(
         let now_ns = store.now_ns();
         service
             .update_hints()
-            .note_asked(row.instance_key(), now_ns);
+            .record_stop_request(row.instance_key(), now_ns);
     }
     let running = instances::publish_removed(service, slots, trace_id);
     // Without a container, no later change of an instance would end the work on its update, which

@@ -14,7 +14,7 @@ use super::actual_lrps::{
     ChangedSlot, CurrentDefinition, announce, change_slot, log_failed_stop, request_auction, stop,
     write,
 };
-use super::desired_lrps::is_held;
+use super::desired_lrps::is_quarantined;
 use super::retry::retry;
 use super::{DomainError, Service};
 use crate::store::{Store, Writer};
@@ -115,7 +115,7 @@ async fn attempt(
     let before = writer.slot(&key.process_guid, key.index).await?;
     if desired.is_none()
         && before.presence_of(&container.instance).is_some()
-        && is_held(&mut writer, &key.process_guid).await?
+        && is_quarantined(&mut writer, &key.process_guid).await?
     {
         // The cell repeats the call. By then the LRP is desired again, or its instances end.
         return Ok((None, Evacuated::STAYS));
@@ -158,7 +158,7 @@ async fn desired(
 fn stop_replaced(service: &Service, replaced: ActualLrp) {
     service
         .update_hints()
-        .note_asked(replaced.instance_key(), service.store().now_ns());
+        .record_stop_request(replaced.instance_key(), service.store().now_ns());
     let service = service.detached();
     tokio::spawn(async move {
         let stopped = stop(&service, &replaced, &TraceId::NONE).await;

@@ -21,10 +21,10 @@ use works::{InstancesInFlight, Overlap, UpdateWorks};
 /// Desired LRPs that are worked on at the same time.
 const CONCURRENT: usize = 20;
 
-/// The cell of a container that still runs is asked to stop it again after this time.
+/// The cell of a container that still runs gets a further request to stop it after this time.
 const REPEAT_AFTER_NS: u64 = 20_000_000_000;
-/// Reports of a container without a row are refused for this time after its cell was asked to stop
-/// it: a cell reports its containers every 30 s, and stops one whose report is refused.
+/// Reports of a container without a row are refused for this time after the request to stop it: a
+/// cell reports its containers every 30 s, and stops one whose report is refused.
 const REFUSED_FOR_NS: u64 = 60_000_000_000;
 
 #[derive(Debug)]
@@ -32,9 +32,9 @@ pub(super) struct UpdateHints {
     works: Mutex<UpdateWorks>,
     /// Set once the updates that earlier hosts began are among the works.
     found: OnceCell<()>,
-    /// When the cell of a container was last asked to stop it, in nanoseconds since 1970. Longer
-    /// than the update that asked: the container runs until then.
-    asked: Mutex<HashMap<InstanceKey, i64>>,
+    /// When the cell of a container was last requested to stop it, in nanoseconds since 1970. Kept
+    /// for longer than the update of the request: the container runs until then.
+    stop_requests: Mutex<HashMap<InstanceKey, i64>>,
     permits: Semaphore,
     /// Starts a task that works on a process guid.
     spawn: fn(Service, Text),
@@ -48,7 +48,7 @@ impl UpdateHints {
         Self {
             works: Mutex::default(),
             found: OnceCell::new(),
-            asked: Mutex::default(),
+            stop_requests: Mutex::default(),
             permits,
             spawn,
             last_pruned: Mutex::default(),
@@ -214,28 +214,33 @@ impl UpdateHints {
         self.instance_changed(service, process_guid);
     }
 
-    /// Whether the cell of a container was asked to stop it a short time ago.
-    pub(super) fn is_asked(&self, container: &InstanceKey, now_ns: i64) -> bool {
-        self.is_asked_within(container, now_ns, REPEAT_AFTER_NS)
+    /// Whether the cell of a container was requested to stop it a short time ago.
+    pub(super) fn is_stop_requested(&self, container: &InstanceKey, now_ns: i64) -> bool {
+        self.is_stop_requested_within(container, now_ns, REPEAT_AFTER_NS)
     }
 
     /// Whether reports of a container are refused, if it has no row.
     pub(super) fn is_refused(&self, container: &InstanceKey, now_ns: i64) -> bool {
-        self.is_asked_within(container, now_ns, REFUSED_FOR_NS)
+        self.is_stop_requested_within(container, now_ns, REFUSED_FOR_NS)
     }
 
-    fn is_asked_within(&self, container: &InstanceKey, now_ns: i64, limit_ns: u64) -> bool {
-        let asked = self.asked.lock();
-        asked
+    fn is_stop_requested_within(
+        &self,
+        container: &InstanceKey,
+        now_ns: i64,
+        limit_ns: u64,
+    ) -> bool {
+        let requests = self.stop_requests.lock();
+        requests
             .get(container)
-            .is_some_and(|asked_ns| now_ns.abs_diff(*asked_ns) < limit_ns)
+            .is_some_and(|requested_ns| now_ns.abs_diff(*requested_ns) < limit_ns)
     }
 
-    /// Notes that the cell of a container is asked to stop it.
-    pub(super) fn note_asked(&self, container: InstanceKey, now_ns: i64) {
-        let mut asked = self.asked.lock();
-        asked.retain(|_, asked_ns| now_ns.abs_diff(*asked_ns) < REFUSED_FOR_NS);
-        asked.insert(container, now_ns);
+    /// Records that the cell of a container is requested to stop it.
+    pub(super) fn record_stop_request(&self, container: InstanceKey, now_ns: i64) {
+        let mut requests = self.stop_requests.lock();
+        requests.retain(|_, requested_ns| now_ns.abs_diff(*requested_ns) < REFUSED_FOR_NS);
+        requests.insert(container, now_ns);
     }
 
     /// Notes the instance that halts an update; whether that is a change between a halted and an
@@ -279,20 +284,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cell_is_asked_once_within_a_time() {
+    fn cell_gets_one_request_within_a_time() {
         let hints = UpdateHints::new(|_, _| {});
         let container = |guid: &str| InstanceKey {
             instance_guid: guid.into(),
             cell_id: b"cell".to_vec(),
         };
-        assert!(!hints.is_asked(&container("one"), 0));
-        hints.note_asked(container("one"), 0);
-        assert!(hints.is_asked(&container("one"), 19_999_999_999));
-        assert!(!hints.is_asked(&container("two"), 0));
-        assert!(!hints.is_asked(&container("one"), 20_000_000_000));
-        hints.note_asked(container("one"), 20_000_000_000);
+        assert!(!hints.is_stop_requested(&container("one"), 0));
+        hints.record_stop_request(container("one"), 0);
+        assert!(hints.is_stop_requested(&container("one"), 19_999_999_999));
+        assert!(!hints.is_stop_requested(&container("two"), 0));
+        assert!(!hints.is_stop_requested(&container("one"), 20_000_000_000));
+        hints.record_stop_request(container("one"), 20_000_000_000);
         assert!(
-            !hints.is_asked(&container("one"), -1),
+            !hints.is_stop_requested(&container("one"), -1),
             "the clock went back"
         );
     }

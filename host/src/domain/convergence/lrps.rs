@@ -53,8 +53,10 @@ pub(super) async fn run(service: &Service, present: &Present) -> Result<LrpCount
         failed: 0,
     };
     lrp_updates::find_all(service).await?;
-    let held = desired_lrps::held(service).await?;
-    let read = work.act_on_pages(&held, &mut known, &mut counter).await;
+    let quarantined = desired_lrps::quarantined(service).await?;
+    let read = work
+        .act_on_pages(&quarantined, &mut known, &mut counter)
+        .await;
     let starts = std::mem::take(&mut work.starts);
     let started = starts.values().map(|indices| indices.len() as u64).sum();
     // Also after an error, as in Diego: the actions on earlier pages are committed, and later runs
@@ -171,14 +173,14 @@ impl<'a> LrpConvergence<'a> {
     /// Acts on one page after the other. What was collected before an error stays.
     async fn act_on_pages(
         &mut self,
-        held: &BTreeSet<Text>,
+        quarantined: &BTreeSet<Text>,
         known: &mut BTreeSet<Text>,
         counter: &mut LrpCounter,
     ) -> Result<(), DomainError> {
         let mut after = None;
         loop {
             let (mut units, next) = page(self.service, after).await?;
-            units.retain(|guid, records| records.wanted.is_some() || !held.contains(guid));
+            units.retain(|guid, records| records.wanted.is_some() || !quarantined.contains(guid));
             add_spellings(self.service, &units, known).await?;
             // After the page was read, so that no record of it is of the future.
             let input = self.input(known);

@@ -102,19 +102,22 @@ fn continue_at(service: &Service, process_guid: &[u8], at_ns: i64) {
     });
 }
 
-/// Has the cell of a container stop it, unless it was asked a short time ago. A failure is only
-/// logged: the request is repeated.
+/// Has the cell of a container stop it, unless it got the request a short time ago. A failure is
+/// only logged: the request is repeated.
 async fn stop_container(service: &Service, row: ActualLrp) {
     let now_ns = service.store().now_ns();
-    if service.update_hints().is_asked(&row.instance_key(), now_ns) {
+    if service
+        .update_hints()
+        .is_stop_requested(&row.instance_key(), now_ns)
+    {
         return;
     }
     let stopped = stop_if(service, &row, begin_stop(service, &row)).await;
     log_failed_stop(&row, stopped, "it gets the request again");
 }
 
-/// Whether a container still has to be stopped; notes that its cell is asked. The step decided so
-/// before it requested auctions and looked up the cell, and the successor may have crashed
+/// Whether a container still has to be stopped; records the request to its cell. The step decided
+/// so before it requested auctions and looked up the cell, and the successor may have crashed
 /// meanwhile: then the container has the traffic again. A container without a row is stopped in any
 /// case. Reads its slot alone if that decides, since a step may stop many containers of one LRP.
 /// The caller holds the key lock.
@@ -153,7 +156,7 @@ async fn begin_stop(service: &Service, row: &ActualLrp) -> Result<bool, DomainEr
         }
     };
     if is_due {
-        service.update_hints().note_asked(instance, now_ns);
+        service.update_hints().record_stop_request(instance, now_ns);
     }
     Ok(is_due)
 }

@@ -13,7 +13,9 @@ use crate::store::{EntityKind, Key, Writer};
 const HOLD: Duration = Duration::from_secs(60 * 60);
 
 /// The process guids whose instances go on without a desired LRP.
-pub(in crate::domain) async fn held(service: &Service) -> Result<BTreeSet<Key>, DomainError> {
+pub(in crate::domain) async fn quarantined(
+    service: &Service,
+) -> Result<BTreeSet<Key>, DomainError> {
     let since_ns = hold_began_ns(service.store().now_ns());
     Ok(service
         .store()
@@ -25,7 +27,7 @@ pub(in crate::domain) async fn held(service: &Service) -> Result<BTreeSet<Key>, 
 
 /// Whether the instances of a process guid go on without a desired LRP. Reads the quarantine only
 /// if it may have this key.
-pub(in crate::domain) async fn is_held(
+pub(in crate::domain) async fn is_quarantined(
     writer: &mut Writer,
     process_guid: &[u8],
 ) -> Result<bool, DomainError> {
