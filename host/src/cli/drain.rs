@@ -7,7 +7,7 @@ use bbs_work::progress::{ENDED, FAILED};
 use clap::Args;
 
 use super::migrate::{Steered, migrate_down_after_host, migrate_down_without_host};
-use super::output;
+use super::output::{self, OutputForm};
 use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
 use crate::config::ExaminedConfig;
@@ -40,6 +40,7 @@ impl DrainCommand {
     /// no host answers or the database may have to be taken back; or it cannot be taken back.
     pub async fn run(self) -> anyhow::Result<()> {
         let Steered { config, json } = self.host;
+        let form = OutputForm { json };
         // The file may have a fault since the host has read it.
         let mut examined = ExaminedConfig::read(&config)?;
         let migration = &mut examined.config.migration;
@@ -49,7 +50,7 @@ impl DrainCommand {
         let sent = AdminClient::send(&examined.config.admin_socket, Command::Drain).await;
         let mut host = match sent {
             Err(AdminClientError::NotRunning { .. } | AdminClientError::Stale { .. }) => {
-                return without_host(examined, json).await;
+                return without_host(examined, form).await;
             }
             sent => sent?,
         };
@@ -68,7 +69,7 @@ impl DrainCommand {
         if !json {
             output::announce("The host has ended.");
         }
-        after_host(examined, json).await.context(
+        after_host(examined, form).await.context(
             "the host has ended, and the database may be above the version of `rollback_on_drain_to_version`; once the reason is \
              mended, run `bbs drain` again, or `bbs migrate down`",
         )
@@ -76,7 +77,7 @@ impl DrainCommand {
 }
 
 /// Takes the database back if the configuration says so and the host, which has ended, has not.
-async fn after_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()> {
+async fn after_host(examined: ExaminedConfig, form: OutputForm) -> anyhow::Result<()> {
     let goes_back = examined.config.migration.rollback_on_drain_to.is_some();
     let faulty = examined.faulty_keys();
     // A fault of another key does not matter where nothing has to be taken back.
@@ -85,14 +86,14 @@ async fn after_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()> 
     }
     let config = examined.without_faults()?;
     if let Some(to) = config.migration.rollback_on_drain_to {
-        return migrate_down_after_host(config, to, json).await;
+        return migrate_down_after_host(config, to, form).await;
     }
     Ok(())
 }
 
 /// Reports that no host answers, and takes the database back if the configuration says so.
-async fn without_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()> {
-    if !json {
+async fn without_host(examined: ExaminedConfig, form: OutputForm) -> anyhow::Result<()> {
+    if !form.json {
         output::announce(format_args!(
             "No host answers at the admin socket {}.",
             examined.config.admin_socket.display()
@@ -101,9 +102,9 @@ async fn without_host(examined: ExaminedConfig, json: bool) -> anyhow::Result<()
     // The fault may be of a key on which the socket or the way back depends.
     let config = examined.without_faults()?;
     if let Some(to) = config.migration.rollback_on_drain_to {
-        return migrate_down_without_host(config, to, json).await;
+        return migrate_down_without_host(config, to, form).await;
     }
-    if json {
+    if form.json {
         output::announce(serde_json::json!({ "outcome": null }));
     }
     Ok(())

@@ -424,12 +424,12 @@ async fn migrate_to(
     let (lock, fence) = locked.map_err(nothing_done)?;
     let most = terms.max_count.filter(|most| *most > 0);
     let work = bring_part(&prepared, &fence, intent, most);
-    let (progressed, waiting) = until_interrupted(&prepared, lock, work).await?;
-    let result = serde_json::json!({ "outcome": progressed, "quarantined": waiting });
+    let (outcome, quarantined) = until_interrupted(&prepared, lock, work).await?;
+    let result = serde_json::json!({ "outcome": outcome, "quarantined": quarantined });
     form.print(&result, || {
-        render::progressed(&progressed, &before, waiting)
+        render::progressed(&outcome, &before, quarantined)
     })?;
-    Ok(match progressed {
+    Ok(match outcome {
         RunOutcome::Done(_) => Exit::Success,
         RunOutcome::Partial(_) => Exit::UnitsRemain,
     })
@@ -455,14 +455,14 @@ fn nothing_done(error: StartupError) -> anyhow::Error {
 pub(super) async fn migrate_down_without_host(
     config: Config,
     to: DataVersion,
-    json: bool,
+    form: OutputForm,
 ) -> anyhow::Result<()> {
     let _logs = Logs::readable(LogLevel::Error);
     let prepared = open_existing(config).await?;
     let before = migrate::found(&prepared.database).await?;
     if is_at_or_below(&before, to) {
         not_migrated(
-            json,
+            form,
             format_args!("The database is not above {to}: there is nothing to take back."),
         );
         return Ok(());
@@ -470,7 +470,7 @@ pub(super) async fn migrate_down_without_host(
     // In Locket, the lock of a host that was killed lasts until it expires.
     let lock = &prepared.config.lock;
     let lock_expiry = lock.locket.is_some().then_some(lock.ttl);
-    migrate_down_if_master(&prepared, &before, to, lock_expiry, json).await
+    migrate_down_if_master(&prepared, &before, to, lock_expiry, form).await
 }
 
 /// Migrates down as [`migrate_down_without_host`] does, for `bbs drain` of a host that has ended
@@ -478,7 +478,7 @@ pub(super) async fn migrate_down_without_host(
 pub(super) async fn migrate_down_after_host(
     config: Config,
     to: DataVersion,
-    json: bool,
+    form: OutputForm,
 ) -> anyhow::Result<()> {
     let _logs = Logs::readable(LogLevel::Error);
     ensure_database_exists(&config)?;
@@ -491,7 +491,7 @@ pub(super) async fn migrate_down_after_host(
         return Ok(());
     }
     let prepared = open_existing(config).await?;
-    migrate_down_if_master(&prepared, &before, to, None, json).await
+    migrate_down_if_master(&prepared, &before, to, None, form).await
 }
 
 /// Migrates down unless another host holds the lock, or an import has not ended. With
@@ -501,11 +501,11 @@ async fn migrate_down_if_master(
     before: &Found,
     to: DataVersion,
     lock_expiry: Option<Duration>,
-    json: bool,
+    form: OutputForm,
 ) -> anyhow::Result<()> {
     if prepared.is_import_due().await? {
         not_migrated(
-            json,
+            form,
             format_args!("The import from etcd has not ended: there is nothing to take back."),
         );
         return Ok(());
@@ -531,7 +531,7 @@ async fn migrate_down_if_master(
             );
             let holder = holder.map_or_else(String::new, |holder| format!(": {holder}"));
             not_migrated(
-                json,
+                form,
                 format_args!(
                     "Another host holds the lock of this database{holder}; its drain has to take the database back to {to}."
                 ),
@@ -541,18 +541,18 @@ async fn migrate_down_if_master(
         locked => locked.map_err(nothing_done)?,
     };
     let work = bring_part(prepared, &fence, intent, None);
-    let (progressed, waiting) = until_interrupted(prepared, lock, work).await?;
-    if json {
-        output::announce(serde_json::json!({ "outcome": progressed, "quarantined": waiting }));
+    let (outcome, quarantined) = until_interrupted(prepared, lock, work).await?;
+    if form.json {
+        output::announce(serde_json::json!({ "outcome": outcome, "quarantined": quarantined }));
     } else {
-        output::announce(render::progressed(&progressed, before, waiting).trim_end());
+        output::announce(render::progressed(&outcome, before, quarantined).trim_end());
     }
     Ok(())
 }
 
 /// The result of `bbs drain` where this command does not migrate down.
-fn not_migrated(json: bool, reason: std::fmt::Arguments<'_>) {
-    if json {
+fn not_migrated(form: OutputForm, reason: std::fmt::Arguments<'_>) {
+    if form.json {
         output::note(reason);
         output::announce(serde_json::json!({ "outcome": null }));
     } else {
@@ -580,13 +580,11 @@ async fn bring_part(
     most: Option<u64>,
 ) -> anyhow::Result<(RunOutcome, usize)> {
     let _admin = prepared.open_admin(None).await;
-    let progressed =
+    let outcome =
         progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
-    if matches!(progressed, RunOutcome::Done(_)) {
+    if matches!(outcome, RunOutcome::Done(_)) {
         progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
     }
-    Ok((
-        progressed,
-        migrate::quarantined(&prepared.context()).await?.len(),
-    ))
+    let quarantined = migrate::quarantined(&prepared.context()).await?.len();
+    Ok((outcome, quarantined))
 }
