@@ -24,7 +24,7 @@ pub use error::ImportError;
 pub use mark::mark;
 pub use report::{ImportReport, LeafCounts, LeftOut};
 pub use state::{ImportPhase, ImportState, read as state, write_phase};
-pub use survey::survey;
+pub use survey::{Reimport, survey};
 
 use bbs_lens::layout::manifest::DataVersion;
 

@@ -12,7 +12,7 @@ use super::interrupt::until_interrupted;
 use super::output::OutputForm;
 use super::progress;
 use crate::config::{Config, LogLevel, OnUnreadable};
-use crate::import::{ImportError, ImportReport, LeafCounts, LeftOut};
+use crate::import::{ImportError, ImportReport, LeafCounts, LeftOut, Reimport};
 use crate::logs::Logs;
 use crate::startup::Prepared;
 
@@ -55,6 +55,16 @@ struct EtcdArguments {
     form: OutputForm,
 }
 
+impl EtcdArguments {
+    fn reimport(&self) -> Reimport {
+        if self.stale {
+            Reimport::Allow
+        } else {
+            Reimport::Refuse
+        }
+    }
+}
+
 impl ImportCommand {
     /// Runs the command.
     ///
@@ -95,8 +105,8 @@ fn may_open(config: &Config, is_check: bool) -> anyhow::Result<()> {
 }
 
 async fn check(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Result<()> {
-    let (report, verdict) =
-        progress::shown(&prepared.progress, prepared.check_import(arguments.stale)).await?;
+    let check = prepared.check_import(arguments.reimport());
+    let (report, verdict) = progress::shown(&prepared.progress, check).await?;
     print(&report, arguments, "would be imported")?;
     verdict?;
     Ok(prepared.may_import().await?)
@@ -108,7 +118,9 @@ async fn import(prepared: &Prepared, arguments: &EtcdArguments) -> anyhow::Resul
         .await?;
     let work = async {
         let _admin = prepared.open_admin(None).await;
-        prepared.import_from_etcd(&fence, arguments.stale).await
+        prepared
+            .import_from_etcd(&fence, arguments.reimport())
+            .await
     };
     let work = async { Ok(progress::shown(&prepared.progress, work).await?) };
     let report = until_interrupted(prepared, lock, work).await?;

@@ -25,6 +25,13 @@ const DECODERS: usize = 2;
 /// Batches that wait between reading and decoding.
 const WAITING: usize = 1;
 
+/// Whether a store may be imported that was imported before, whose records are those of that time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reimport {
+    Refuse,
+    Allow,
+}
+
 /// What the first reading found.
 #[derive(Debug)]
 pub struct Survey {
@@ -42,14 +49,14 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Checks that the store may be imported. With `stale`, also one that was imported before.
+    /// Checks that the store may be imported.
     ///
     /// # Errors
     /// The first reason against it.
-    pub fn may_import(&self, tuning: &Tuning, stale: bool) -> Result<(), ImportError> {
+    pub fn may_import(&self, tuning: &Tuning, reimport: Reimport) -> Result<(), ImportError> {
         match self.version {
             StoreVersion::Readable { .. } => {}
-            StoreVersion::AlreadyImported { .. } if stale => {}
+            StoreVersion::AlreadyImported { .. } if reimport == Reimport::Allow => {}
             StoreVersion::AlreadyImported { current } => {
                 return Err(ImportError::ImportedBefore { version: current });
             }

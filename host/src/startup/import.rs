@@ -11,7 +11,7 @@ use bbs_work::pauses;
 
 use super::{Prepared, StartupError};
 use crate::etcd::client::EtcdClient;
-use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState};
+use crate::import::{self, Due, ImportError, ImportPhase, ImportReport, ImportState, Reimport};
 use crate::lock::fence::Fence;
 use crate::migrate;
 use crate::migrate::fault;
@@ -70,11 +70,11 @@ impl Prepared {
     /// case.
     pub async fn check_import(
         &self,
-        stale: bool,
+        reimport: Reimport,
     ) -> Result<(ImportReport, Result<(), ImportError>), ImportError> {
         let context = self.context();
         let survey = import::survey(&self.etcd()?, &context).await?;
-        let verdict = survey.may_import(&context.tuning, stale);
+        let verdict = survey.may_import(&context.tuning, reimport);
         Ok((survey.report, verdict))
     }
 
@@ -86,7 +86,7 @@ impl Prepared {
     pub(super) async fn import_if_due(
         &self,
         fence: &Fence,
-        stale: bool,
+        reimport: Reimport,
     ) -> Result<ImportStatus, StartupError> {
         let status = self.import_status().await?;
         if status.due != Due::Import {
@@ -96,7 +96,7 @@ impl Prepared {
         let context = self.context();
         tracing::info!(name: "import.began", "importing the records of etcd into this empty database");
         let survey = import::survey(&etcd, &context).await?;
-        survey.may_import(&context.tuning, stale)?;
+        survey.may_import(&context.tuning, reimport)?;
         let existing = status.existing_rows();
         let state = import::copy(&etcd, &context, fence, &survey, existing).await?;
         let counts = state.report.total();
@@ -262,9 +262,9 @@ impl Prepared {
     pub async fn import_from_etcd(
         &self,
         fence: &Fence,
-        stale: bool,
+        reimport: Reimport,
     ) -> Result<ImportReport, StartupError> {
-        let ImportStatus { due, state } = self.import_if_due(fence, stale).await?;
+        let ImportStatus { due, state } = self.import_if_due(fence, reimport).await?;
         self.bring_to(fence, self.intent()).await?;
         let state = state.ok_or(ImportError::NotConfigured)?;
         if let Due::Unmarked { served } = due {

@@ -19,7 +19,7 @@ use super::report::MetricsReporter;
 use super::{Prepared, Served, StartupError, periodic};
 use crate::config::MigrationMode;
 use crate::http::{self, Port};
-use crate::import::Due;
+use crate::import::{Due, Reimport};
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
 use crate::migrate::online::Start;
@@ -184,7 +184,7 @@ async fn work_and_serve(
 ) -> Result<MasterEnd, StartupError> {
     let report = MetricsReporter::new(prepared, front);
     let began = Instant::now();
-    let import = prepared.import_if_due(fence, false).await?;
+    let import = prepared.import_if_due(fence, Reimport::Refuse).await?;
     // What was imported is served, and a mark in etcd ends the older BBS, once the migration has
     // succeeded.
     let is_new = import.due == Due::Unmarked { served: false };
