@@ -78,6 +78,12 @@ impl Dialect {
             Self::Mysql => "SIGNED",
         }
     }
+
+    /// Whether a text may have a NUL character. PostgreSQL handles texts as C strings, which end at
+    /// one, and refuses it.
+    pub fn stores_nul(self) -> bool {
+        self != Self::Postgres
+    }
 }
 
 /// The properties of a server on which it depends how a table is changed.

@@ -7,11 +7,11 @@ const LONG: usize = 1024;
 const REPLACED: char = char::REPLACEMENT_CHARACTER;
 const CUT: &str = "(truncated)";
 
-/// A failure text in the form that fits a column: lossy UTF-8, truncated. `keeps_nul` if the
+/// A failure text in the form that fits a column: lossy UTF-8, truncated. `stores_nul` if the
 /// database stores a NUL character; otherwise U+FFFD is in its place.
-pub fn excerpt(text: &[u8], keeps_nul: bool) -> String {
+pub fn excerpt(text: &[u8], stores_nul: bool) -> String {
     let mut text = String::from_utf8_lossy(text).into_owned();
-    if !keeps_nul {
+    if !stores_nul {
         text = text.replace('\0', "\u{fffd}");
     }
     if text.len() >= LONG {
@@ -32,8 +32,8 @@ mod tests {
 
     #[test]
     fn failure_text_is_truncated_and_made_valid() {
-        for keeps_nul in [false, true] {
-            let stored = |text: &[u8]| excerpt(text, keeps_nul);
+        for stores_nul in [false, true] {
+            let stored = |text: &[u8]| excerpt(text, stores_nul);
             assert_eq!(stored(b""), "");
             assert_eq!(stored("a".repeat(1023).as_bytes()), "a".repeat(1023));
             assert_eq!(

@@ -94,7 +94,7 @@ impl Classifier {
             reason,
             unknown_label: None,
         };
-        let keeps_nul = self.dialect != Dialect::Postgres;
+        let stores_nul = self.dialect.stores_nul();
         let decoded = match record::decode(leaf, &self.keyring) {
             Ok(decoded) => decoded,
             Err(fault) => {
@@ -133,9 +133,9 @@ impl Classifier {
                 };
             }
             EtcdRecord::ActualLrp { lrp, evacuating } => {
-                rows::actual_lrp(*lrp, evacuating, leaf.expires_at_ns, keeps_nul)
+                rows::actual_lrp(*lrp, evacuating, leaf.expires_at_ns, stores_nul)
             }
-            EtcdRecord::Task(task) => rows::task(*task, keeps_nul),
+            EtcdRecord::Task(task) => rows::task(*task, stores_nul),
         };
         match self.checked(row) {
             Ok(row) => Class::Row(row),

@@ -116,7 +116,7 @@ pub(super) fn actual_lrp(
     lrp: ActualLrp,
     evacuating: bool,
     expires_at_ns: Option<i64>,
-    keeps_nul: bool,
+    stores_nul: bool,
 ) -> Result<ImportedRow, Misfit> {
     if !State::ALL
         .iter()
@@ -139,7 +139,7 @@ pub(super) fn actual_lrp(
         ("cell_id", text(instance.cell_id)),
         (
             "placement_error",
-            text(excerpt(&lrp.placement_error, keeps_nul).into()),
+            text(excerpt(&lrp.placement_error, stores_nul).into()),
         ),
         ("since", integer(lrp.since)),
         (
@@ -151,7 +151,7 @@ pub(super) fn actual_lrp(
         ("crash_count", integer(lrp.crash_count)),
         (
             "crash_reason",
-            text(excerpt(&lrp.crash_reason, keeps_nul).into()),
+            text(excerpt(&lrp.crash_reason, stores_nul).into()),
         ),
         ("expire_time", integer(expires_at_ns.unwrap_or_default())),
     ];
@@ -161,7 +161,7 @@ pub(super) fn actual_lrp(
     })
 }
 
-pub(super) fn task(record: Task, keeps_nul: bool) -> Result<ImportedRow, Misfit> {
+pub(super) fn task(record: Task, stores_nul: bool) -> Result<ImportedRow, Misfit> {
     if !matches!(task::State::try_from(record.state), Ok(state) if state != task::State::Invalid) {
         return Err(Misfit::TaskState(record.state));
     }
@@ -178,7 +178,7 @@ pub(super) fn task(record: Task, keeps_nul: bool) -> Result<ImportedRow, Misfit>
         ("failed", OwnedValue::Boolean(record.failed)),
         (
             "failure_reason",
-            text(excerpt(&record.failure_reason, keeps_nul).into()),
+            text(excerpt(&record.failure_reason, stores_nul).into()),
         ),
         ("task_definition", message(&definition)),
     ];
@@ -206,7 +206,7 @@ impl ImportedRow {
             };
             let named = || column.name.clone();
             if column.sealing == Sealing::Plain {
-                let is_stored = dialect != Dialect::Postgres || !value.contains(&0);
+                let is_stored = dialect.stores_nul() || !value.contains(&0);
                 if !is_stored || std::str::from_utf8(value).is_err() {
                     return Err(Misfit::NotText { column: named() });
                 }

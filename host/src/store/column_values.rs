@@ -1,7 +1,6 @@
 //! The values that an entity writes into columns. Owns the checks of a value against its column's
 //! capacity and encoding.
 
-use bbs_database::Dialect;
 use bbs_lens::layout::schema::Sealing;
 use bbs_model::bounds::WRITE_BYTES;
 use bbs_model::excerpt;
@@ -98,7 +97,7 @@ pub(super) fn check_size(table: EntityTable, values: &ColumnValues) -> Result<()
 impl Writer {
     /// A failure text, made to fit; see [`excerpt`].
     pub(super) fn excerpt(&self, text: &[u8]) -> String {
-        excerpt(text, self.session.tx.dialect() != Dialect::Postgres)
+        excerpt(text, self.session.tx.dialect().stores_nul())
     }
 
     /// A plain column with its value.
@@ -112,10 +111,10 @@ impl Writer {
         text: &[u8],
     ) -> Result<(&'static str, ColumnValue), StoreError> {
         let table = table.name;
-        let holds_nul = self.session.tx.dialect() != Dialect::Postgres;
+        let stores_nul = self.session.tx.dialect().stores_nul();
         let text = std::str::from_utf8(text)
             .ok()
-            .filter(|text| holds_nul || !text.contains('\0'))
+            .filter(|text| stores_nul || !text.contains('\0'))
             .ok_or(StoreError::NotText { table, column })?;
         match self.access.capacity(table, column) {
             Some(capacity) if !capacity.holds(text.as_bytes()) => {

@@ -170,8 +170,7 @@ fn text_flaws(
     let rows = 0..data.offsets.len().saturating_sub(1);
     let mut flaws = Vec::new();
     // Sealed text is base64.
-    if dialect == Dialect::Postgres && column.sealing == Sealing::Plain && data.values.contains(&0)
-    {
+    if !dialect.stores_nul() && column.sealing == Sealing::Plain && data.values.contains(&0) {
         let nul = rows.clone().filter(|row| text(*row).contains(&0));
         let flaw = format!(
             "`{}` of `{table}` has a NUL character, which PostgreSQL does not store",
