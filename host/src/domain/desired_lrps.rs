@@ -25,7 +25,7 @@ use bbs_model::tags::{self, MetricTag};
 use bbs_model::{ModificationTag, Text, TraceId};
 
 use super::actual_lrps::request_auctions;
-use super::lrp_updates::{self, Switched};
+use super::lrp_updates::{self, SwitchCause, Switched};
 use super::retry::retry;
 use super::{DomainError, Page, Service};
 use crate::store::{Reader, Store, StoreError, Writer};
@@ -217,11 +217,9 @@ async fn change_desired_lrp(
     if let Some(definition) = &update.definition
         && let Some(next) = lrp_updates::to_switch_to(&mut writer, &before, definition).await?
     {
-        switched = Some(
-            lrp_updates::switch(&mut writer, &before, next, false, policy)
-                .await?
-                .1,
-        );
+        let cause = SwitchCause::Update;
+        let lrp = lrp_updates::switch(&mut writer, &before, next, cause, policy).await?;
+        switched = Some(lrp.instances);
     }
     if switched.is_none() && update.is_of_definition_alone() {
         return Ok(Updated {

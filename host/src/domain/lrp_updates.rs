@@ -11,7 +11,9 @@ pub use archive::{DefinitionList, definitions};
 pub use switch::{DefinitionChange, change_definition};
 
 pub(super) use archive::prune;
-pub(super) use switch::{Switched, announce_all, finish, put_credentials, switch, to_switch_to};
+pub(super) use switch::{
+    SwitchCause, Switched, announce_all, finish, put_credentials, switch, to_switch_to,
+};
 
 use std::collections::BTreeMap;
 

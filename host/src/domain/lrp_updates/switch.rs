@@ -18,6 +18,21 @@ use crate::domain::retry::retry;
 use crate::domain::{DomainError, Policy, Service};
 use crate::store::{ReadableSlots, StoreError, Writer};
 
+/// Why a definition becomes the current one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::domain) enum SwitchCause {
+    /// An update of a client, or a rollback.
+    Update,
+    Cancellation,
+}
+
+/// A desired LRP after a switch to another definition.
+#[derive(Debug)]
+pub(in crate::domain) struct SwitchedLrp {
+    after: DesiredLrp,
+    pub(in crate::domain) instances: Switched,
+}
+
 /// The instances that a switch changed.
 #[derive(Debug, Default)]
 pub(in crate::domain) struct Switched {
@@ -61,18 +76,20 @@ pub async fn change_definition(
         let Some(next) = change.next(&mut writer, &before).await? else {
             return Ok(None);
         };
-        let is_cancelled = matches!(change, DefinitionChange::Cancel);
-        let policy = service.policy();
-        let (after, switched) = switch(&mut writer, &before, next, is_cancelled, policy).await?;
+        let cause = match change {
+            DefinitionChange::Cancel => SwitchCause::Cancellation,
+            DefinitionChange::RollBack(_) => SwitchCause::Update,
+        };
+        let switched = switch(&mut writer, &before, next, cause, service.policy()).await?;
         writer.commit().await?;
-        Ok(Some((before, after, switched)))
+        Ok(Some((before, switched)))
     })
     .await?;
-    let Some((before, after, switched)) = changed else {
+    let Some((before, SwitchedLrp { after, instances })) = changed else {
         return Ok(());
     };
     service.publish_desired_lrp(Some(before), Some(after.clone()), trace_id);
-    let announced = announce_all(service, switched, trace_id);
+    let announced = announce_all(service, instances, trace_id);
     drop(lock);
     finish(service, &after, announced, trace_id).await;
     Ok(())
@@ -177,9 +194,9 @@ pub(in crate::domain) async fn switch(
     writer: &mut Writer,
     before: &DesiredLrp,
     next: Definition,
-    is_cancelled: bool,
+    cause: SwitchCause,
     policy: &Policy,
-) -> Result<(DesiredLrp, Switched), DomainError> {
+) -> Result<SwitchedLrp, DomainError> {
     let SchedulingInfo {
         process_guid,
         previous_definition_id: cancelled,
@@ -207,11 +224,11 @@ pub(in crate::domain) async fn switch(
     let update = UpdateRecord {
         process_guid: process_guid.clone(),
         started_at_ns: now_ns,
-        is_cancelled,
+        is_cancelled: cause == SwitchCause::Cancellation,
     };
     writer.put_update(&update).await?;
-    let switched = adapt(writer, &after.scheduling, now_ns).await?;
-    Ok((after, switched))
+    let instances = adapt(writer, &after.scheduling, now_ns).await?;
+    Ok(SwitchedLrp { after, instances })
 }
 
 /// Gives new credentials of the image also to the definition that the update replaces, and to
