@@ -38,8 +38,8 @@ use stream::Streams;
 /// The newest API version that the compiled handlers implement.
 pub const NATIVE: ApiVersion = NativeVersion::Definitions.number();
 
-/// The version at which the line of translators ends.
-pub const LINE_END: ApiVersion = NativeVersion::Diego.number();
+/// The version at which the translator chain ends.
+pub const CHAIN_END: ApiVersion = NativeVersion::Diego.number();
 
 /// Partition keys on one page of a list: as many as a cell has instances, so that one page covers a
 /// cell.
@@ -132,7 +132,7 @@ pub const fn served_until(version: ApiVersion) -> ApiVersion {
     ApiVersion::new(version.major + 2, 0)
 }
 
-/// The versions that a host with these translators and this pin serves: those of the line, oldest
+/// The versions that a host with these translators and this pin serves: those of Diego, oldest
 /// first, and then side shapes. Needs no store.
 ///
 /// # Errors
@@ -158,7 +158,7 @@ impl Api {
     /// above it are not served.
     ///
     /// # Errors
-    /// [`ApiError`] if the translators have a gap or do not end at [`LINE_END`], or if the pin is
+    /// [`ApiError`] if the translators have a gap or do not end at [`CHAIN_END`], or if the pin is
     /// malformed or not served.
     pub fn new(
         service: Service,

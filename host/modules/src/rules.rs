@@ -78,7 +78,7 @@ pub(super) fn check_translator(manifest: &TranslatorManifest) -> Result<(), Mani
     let serves = manifest.serves;
     let onto = manifest.onto;
     let is_ordered = if serves.side.is_some() {
-        serves.of_line() == onto
+        serves.without_side() == onto
     } else {
         serves < onto
     };

@@ -61,7 +61,7 @@ impl ApiVersion {
     }
 
     /// The version of the chain that a side shape is one of.
-    pub const fn of_line(self) -> Self {
+    pub const fn without_side(self) -> Self {
         Self::new(self.major, self.minor)
     }
 
@@ -81,16 +81,16 @@ impl ApiVersion {
     /// dropped, since all patches of a minor version have the same API.
     pub fn parse_semantic(text: &str) -> Option<Self> {
         let (version, side) = side_of(text)?;
-        let Some((line, patch)) = version
+        let Some((version, patch)) = version
             .rsplit_once('.')
-            .filter(|(line, _)| line.contains('.'))
+            .filter(|(version, _)| version.contains('.'))
         else {
             return Self::parse(text);
         };
         number(patch)?;
         Some(Self {
             side,
-            ..Self::parse(line)?
+            ..Self::parse(version)?
         })
     }
 }
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!(ApiVersion::parse_semantic(text), Some(acme), "{text}");
         }
         assert_eq!(
-            (acme.to_string(), acme.of_line()),
+            (acme.to_string(), acme.without_side()),
             ("1.1-acme".to_owned(), ApiVersion::new(1, 1))
         );
         assert!(ApiVersion::parse("1.1-a234567890123456").is_some());

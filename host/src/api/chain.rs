@@ -8,7 +8,7 @@ use bbs_modules::translate::{AnswerForm, ApiVersion, Method, Translate, Translat
 use bbs_work::joined;
 
 use super::methods::{self, METHODS, NativeMethod, NativeVersion, Stream, unrevised};
-use super::{LINE_END, NATIVE};
+use super::{CHAIN_END, NATIVE};
 
 /// Most translators of a catalog. A run may have an instance of each of them, and the sandbox has a
 /// limited number.
@@ -192,7 +192,7 @@ pub(super) struct TranslatorChain {
     translators: Vec<Arc<dyn Translate>>,
     /// For each translator, what serves the version that it translates to.
     newer: Vec<ServedBy>,
-    /// The versions that clients may use: those of the line, oldest first, from one major version
+    /// The versions that clients may use: those of Diego, oldest first, from one major version
     /// below the newest one up to the pin, and then their side shapes. Never empty.
     served: Vec<ApiVersion>,
 }
@@ -281,7 +281,7 @@ impl TranslatorChain {
                 served: self.served.clone(),
             });
         }
-        self.served.retain(|version| version.of_line() <= pin);
+        self.served.retain(|version| version.without_side() <= pin);
         Ok(())
     }
 
@@ -295,8 +295,8 @@ impl TranslatorChain {
         *self
             .served
             .iter()
-            .rfind(|version| version.side.is_none() && **version <= LINE_END)
-            .expect("a version of the line is served")
+            .rfind(|version| version.side.is_none() && **version <= CHAIN_END)
+            .expect("a version of Diego is served")
     }
 
     pub(super) fn translator(&self, step: usize) -> &dyn Translate {
@@ -310,10 +310,10 @@ impl TranslatorChain {
 
     /// The place of a translator among all, side shapes first and then oldest first.
     pub(super) fn rank(&self, step: usize) -> usize {
-        let is_of_line =
-            |translator: &&Arc<dyn Translate>| translator.manifest().serves.side.is_none();
-        let line = self.translators.iter().filter(is_of_line).count();
-        (step + self.translators.len() - line) % self.translators.len()
+        let is_of_side =
+            |translator: &&Arc<dyn Translate>| translator.manifest().serves.side.is_some();
+        let sides = self.translators.iter().filter(is_of_side).count();
+        (step + sides) % self.translators.len()
     }
 
     /// Whether a translator has event streams.
@@ -453,7 +453,7 @@ impl TranslatorChain {
     }
 }
 
-/// The server of the version that a translator translates to. The line of translators ends at
+/// The server of the version that a translator translates to. The translator chain ends at
 /// Diego's current version; side shapes are of any version.
 fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, ApiError> {
     let version_at = |at: usize| {
@@ -477,11 +477,11 @@ fn newer(translators: &[Arc<dyn Translate>], step: usize) -> Result<ServedBy, Ap
                 .or(native)
                 .ok_or(ApiError::SideGap { name, onto })
         }
-        None if onto == LINE_END => Ok(ServedBy::Native(NativeVersion::Diego)),
+        None if onto == CHAIN_END => Ok(ServedBy::Native(NativeVersion::Diego)),
         None => Err(ApiError::End {
             name,
             onto,
-            native: LINE_END,
+            native: CHAIN_END,
         }),
     }
 }

@@ -120,7 +120,7 @@ impl VersionsCommand {
 /// The versions, newest first, and then side shapes.
 fn summaries(catalog: &Catalog, pin: Option<&str>) -> anyhow::Result<Vec<VersionSummary>> {
     let served = api::served(startup::translators(catalog), pin)?;
-    let (line, sides): (Vec<_>, Vec<_>) = catalog
+    let (of_diego, sides): (Vec<_>, Vec<_>) = catalog
         .translators()
         .iter()
         .partition(|module| module.manifest().serves.side.is_none());
@@ -128,7 +128,7 @@ fn summaries(catalog: &Catalog, pin: Option<&str>) -> anyhow::Result<Vec<Version
         .into_iter()
         .rev()
         .map(|version| native_summary(version, &served));
-    let older = line
+    let older = of_diego
         .into_iter()
         .rev()
         .chain(sides)
@@ -169,7 +169,7 @@ fn summary(module: &Arc<TranslatorModule>, served: &[ApiVersion]) -> VersionSumm
     VersionSummary {
         version: manifest.serves,
         served: served.contains(&manifest.serves),
-        deprecated_until: NativeVersion::of(manifest.serves.of_line())
+        deprecated_until: NativeVersion::of(manifest.serves.without_side())
             .is_none()
             .then(|| served_until(manifest.serves)),
         module: Some(ModuleName {

@@ -30,7 +30,7 @@ use super::StartupError;
 use super::takeover::check_version;
 use super::version_name::{VersionName, version_to_go_to};
 use crate::admin;
-use crate::api::{self, Api, LINE_END};
+use crate::api::{self, Api, CHAIN_END};
 use crate::clients::Clients;
 use crate::clock::{Clock, SystemClock};
 use crate::config::{Config, MigrationMode, shipped_module_cache};
@@ -119,7 +119,7 @@ fn reload_catalog(
         source,
     };
     let catalog = before.reload(folders, keys, sandbox).map_err(refused)?;
-    catalog.ends_in(LINE_END).map_err(refused)?;
+    catalog.ends_in(CHAIN_END).map_err(refused)?;
     if catalog.migrations().is_empty() {
         return Err(StartupError::NoMigrations {
             folder: folders.first().cloned().unwrap_or_default(),

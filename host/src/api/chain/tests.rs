@@ -426,7 +426,7 @@ fn newest_revision_of_a_route_has_no_suffix_in_diegos_name() {
 
 #[test]
 fn chain_of_more_translators_than_a_run_may_have_is_refused() {
-    let line = |length: u32| {
+    let chain = |length: u32| {
         let version = |minor| {
             if minor == length {
                 "1.1".to_owned()
@@ -437,6 +437,6 @@ fn chain_of_more_translators_than_a_run_may_have_is_refused() {
         let steps = (0..length).map(|minor| step(&version(minor), &version(minor + 1), &[], &[]));
         TranslatorChain::new(steps.collect()).map(|chain| chain.steps())
     };
-    assert_eq!(line(32), Ok(32));
-    assert_eq!(line(33), Err(ApiError::TooLong { translators: 33 }));
+    assert_eq!(chain(32), Ok(32));
+    assert_eq!(chain(33), Err(ApiError::TooLong { translators: 33 }));
 }

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::insertion_lines;
 use super::sign::signature_line;
-use crate::api::{self, LINE_END};
+use crate::api::{self, CHAIN_END};
 use crate::cli::output::OutputForm;
 use crate::cli::progress;
 use crate::startup;
@@ -39,7 +39,7 @@ pub(super) struct AddCommand {
 
 /// Checks the translators of a folder as a host does.
 pub(super) fn check_api(catalog: &Catalog) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
-    catalog.ends_in(LINE_END)?;
+    catalog.ends_in(CHAIN_END)?;
     api::served(startup::translators(catalog), None)?;
     Ok(())
 }

@@ -9,7 +9,7 @@ use bbs_modules::build::listed_crates;
 use bbs_modules::catalog::{CATALOG_FILE, Catalog, CatalogEntry, CatalogError, CatalogPosition};
 use bbs_modules::translate::ApiVersion;
 
-use crate::api::LINE_END;
+use crate::api::CHAIN_END;
 
 /// The folder of modules in the current folder that is used unless another one is named.
 const DEFAULT_FOLDER: &str = "modules";
@@ -27,7 +27,7 @@ impl Default for Ends {
     fn default() -> Self {
         Self {
             newest_data: None,
-            oldest_api: LINE_END,
+            oldest_api: CHAIN_END,
         }
     }
 }
