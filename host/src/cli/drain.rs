@@ -6,7 +6,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::progress::{ENDED, FAILED};
 use clap::Args;
 
-use super::migrate::{Steered, migrate_down_after_host, migrate_down_without_host};
+use super::migrate::{SteerArgs, migrate_down_after_host, migrate_down_without_host};
 use super::output::{self, OutputForm};
 use super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command};
@@ -25,7 +25,7 @@ use crate::config::ExaminedConfig;
 #[derive(Debug, Args)]
 pub struct DrainCommand {
     #[command(flatten)]
-    host: Steered,
+    host: SteerArgs,
     /// The version that the host was started with (`bbs serve --rollback-on-drain-to-version`), in
     /// the place of the key.
     #[arg(long, value_name = "VERSION")]
@@ -39,7 +39,7 @@ impl DrainCommand {
     /// The host cannot be reached, or did not end as it should; the configuration has a fault, where
     /// no host answers or the database may have to be taken back; or it cannot be taken back.
     pub async fn run(self) -> anyhow::Result<()> {
-        let Steered { config, json } = self.host;
+        let SteerArgs { config, json } = self.host;
         let form = OutputForm { json };
         // The file may have a fault since the host has read it.
         let mut examined = ExaminedConfig::read(&config)?;

@@ -72,11 +72,11 @@ enum LrpAction {
     #[command(verbatim_doc_comment)]
     Update(BbsCommand<UpdateFile>),
     /// Set the number of instances.
-    Scale(BbsCommand<Scaled>),
+    Scale(BbsCommand<ScaleArgs>),
     /// Cancel the update of an LRP: all instances run the previous definition again.
     Cancel(BbsCommand<NamedLrp>),
     /// Update an LRP to one of its earlier definitions, which `bbs lrp definitions` lists.
-    Rollback(BbsCommand<RolledBack>),
+    Rollback(BbsCommand<RollBackArgs>),
     /// Show how far the update of an LRP is, and why it is halted.
     Status(BbsCommand<NamedLrp>),
     /// List the definitions of an LRP, newest first: the current one, the previous one during an
@@ -129,7 +129,7 @@ struct UpdateFile {
 }
 
 #[derive(Debug, Args)]
-struct Scaled {
+struct ScaleArgs {
     #[command(flatten)]
     lrp: NamedLrp,
     /// The number of instances.
@@ -138,7 +138,7 @@ struct Scaled {
 }
 
 #[derive(Debug, Args)]
-struct RolledBack {
+struct RollBackArgs {
     #[command(flatten)]
     lrp: NamedLrp,
     /// The id of the definition.

@@ -26,7 +26,7 @@ use crate::logs::Logs;
 use crate::migrate::{self, Context, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
 pub(super) use quarantine::corrected;
-pub(super) use steer::{Steered, running_host};
+pub(super) use steer::{SteerArgs, running_host};
 
 /// Show the state of a database, plan a migration, and run it.
 ///
@@ -50,13 +50,13 @@ enum MigrateAction {
     History(ShownArgs),
     /// Show what a migration would do to each table, how long it may take and whether it is
     /// reversible.
-    Plan(Planned),
+    Plan(PlanArgs),
     /// Migrate up, without serving. `bbs serve` does the same before it serves.
-    Up(Upwards),
+    Up(UpArgs),
     /// Take the database back to an older version, for an older host. No data is lost: what an
     /// older layout cannot hold is saved, sealed, as residue, and restored by the next migration
     /// up.
-    Down(Downwards),
+    Down(DownArgs),
     /// Give up a migration that has begun, in either direction, before its cut-over: the database
     /// stays at its version. The copies are removed, and so are columns, indexes and empty tables
     /// that were added ahead; a column type that became wider stays.
@@ -64,13 +64,13 @@ enum MigrateAction {
     /// List, repair and retry units that could not be migrated and are in quarantine.
     Quarantine(quarantine::QuarantineCommand),
     /// Show the progress of a running host until it serves and its migration is complete.
-    Watch(steer::Steered),
+    Watch(steer::SteerArgs),
     /// Pause a running host's migration after the batch in progress.
-    Pause(steer::Steered),
+    Pause(steer::SteerArgs),
     /// Resume a running host's migration.
-    Resume(steer::Steered),
+    Resume(steer::SteerArgs),
     /// Set the highest rate of a running host's migration.
-    Rate(steer::Rated),
+    Rate(steer::RateArgs),
 }
 
 /// The host whose database a command works on, and the form of the command's result.
@@ -84,7 +84,7 @@ pub(super) struct ShownArgs {
 }
 
 #[derive(Debug, Args)]
-struct Planned {
+struct PlanArgs {
     #[command(flatten)]
     shown: ShownArgs,
     /// The version to go to, up or down: a number, or the name of a release [default: the newest,
@@ -103,7 +103,7 @@ struct Planned {
     sql: Option<Option<SqlDialect>>,
 }
 
-impl Planned {
+impl PlanArgs {
     /// The plan of a run that writes nothing.
     fn dry_run(shown: ShownArgs, to: Option<VersionName>) -> Self {
         Self {
@@ -135,7 +135,7 @@ impl From<SqlDialect> for Dialect {
 }
 
 #[derive(Debug, Args)]
-struct Upwards {
+struct UpArgs {
     #[command(flatten)]
     shown: ShownArgs,
     /// The version to go to: a number, or the name of a release [default: the newest, or the pin of
@@ -143,12 +143,12 @@ struct Upwards {
     #[arg(long, value_name = "VERSION")]
     to: Option<VersionName>,
     #[command(flatten)]
-    terms: Terms,
+    terms: RunArgs,
 }
 
 /// Arguments of both directions.
 #[derive(Debug, Args)]
-struct Terms {
+struct RunArgs {
     /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one
     /// task. The exit code is 0 once all are migrated and 3 while units remain. The same command
     /// continues, and so does `bbs serve`. 0 means all of them.
@@ -164,7 +164,7 @@ struct Terms {
 }
 
 #[derive(Debug, Args)]
-struct Downwards {
+struct DownArgs {
     #[command(flatten)]
     shown: ShownArgs,
     /// The version to go to: a number, or the name of a release, such as `diego`.
@@ -173,7 +173,7 @@ struct Downwards {
     #[command(flatten)]
     confirmation: Confirmation,
     #[command(flatten)]
-    terms: Terms,
+    terms: RunArgs,
 }
 
 impl MigrateCommand {
@@ -187,22 +187,22 @@ impl MigrateCommand {
         match self.action {
             MigrateAction::Status(shown) => status(shown).await?,
             MigrateAction::History(shown) => history::history(shown).await?,
-            MigrateAction::Plan(planned) => plan(planned, Prepared::start_context).await?,
-            MigrateAction::Up(Upwards { shown, to, terms }) if terms.dry_run => {
-                plan(Planned::dry_run(shown, to), Prepared::context).await?;
+            MigrateAction::Plan(args) => plan(args, Prepared::start_context).await?,
+            MigrateAction::Up(UpArgs { shown, to, terms }) if terms.dry_run => {
+                plan(PlanArgs::dry_run(shown, to), Prepared::context).await?;
             }
             MigrateAction::Down(down) if down.terms.dry_run => {
-                let planned = Planned::dry_run(down.shown, Some(down.to));
-                plan(planned, Prepared::context).await?;
+                let args = PlanArgs::dry_run(down.shown, Some(down.to));
+                plan(args, Prepared::context).await?;
             }
-            MigrateAction::Up(Upwards { shown, to, terms }) => {
+            MigrateAction::Up(UpArgs { shown, to, terms }) => {
                 let config = Config::read(&shown.config)?;
                 let loading = Progress::default();
                 let work = Prepared::going_to(config, to.as_ref(), &loading);
                 let (prepared, wanted) = progress::shown(&loading, work).await?;
                 return migrate_to(prepared, Intent::Up { wanted }, &terms, shown.form).await;
             }
-            MigrateAction::Down(Downwards {
+            MigrateAction::Down(DownArgs {
                 shown,
                 to,
                 confirmation,
@@ -215,10 +215,10 @@ impl MigrateCommand {
             }
             MigrateAction::Abort(given_up) => abort(given_up).await?,
             MigrateAction::Quarantine(command) => command.run().await?,
-            MigrateAction::Watch(steered) => steer::watch(steered).await?,
-            MigrateAction::Pause(steered) => steer::pause(steered).await?,
-            MigrateAction::Resume(steered) => steer::resume(steered).await?,
-            MigrateAction::Rate(rated) => steer::rate(rated).await?,
+            MigrateAction::Watch(args) => steer::watch(args).await?,
+            MigrateAction::Pause(args) => steer::pause(args).await?,
+            MigrateAction::Resume(args) => steer::resume(args).await?,
+            MigrateAction::Rate(args) => steer::rate(args).await?,
         }
         Ok(Exit::Success)
     }
@@ -304,12 +304,12 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
 }
 
 async fn plan(
-    Planned {
+    PlanArgs {
         shown: ShownArgs { config, form },
         to,
         check,
         sql,
-    }: Planned,
+    }: PlanArgs,
     context: impl FnOnce(&Prepared) -> Context,
 ) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
@@ -413,7 +413,7 @@ fn print_given_up(form: OutputForm, given_up: Option<GivenUp>) -> anyhow::Result
 async fn migrate_to(
     mut prepared: Prepared,
     intent: Intent,
-    terms: &Terms,
+    terms: &RunArgs,
     form: OutputForm,
 ) -> anyhow::Result<Exit> {
     if let Some(on_unreadable) = terms.on_unreadable {

@@ -7,7 +7,7 @@ use super::super::bbs::input::MessageFile;
 use super::super::bbs::{CalledBbs, printable};
 use super::super::output::OutputForm;
 use super::counts::outcome;
-use super::{NamedLrp, RemovedLrp, RolledBack, Scaled, UpdateFile, about};
+use super::{NamedLrp, RemovedLrp, RollBackArgs, ScaleArgs, UpdateFile, about};
 
 /// The result of a change.
 fn print(form: OutputForm, value: &Value, text: &str) -> anyhow::Result<()> {
@@ -57,11 +57,11 @@ pub(super) async fn update(
     )
 }
 
-pub(super) async fn scale(scaled: Scaled, bbs: CalledBbs) -> anyhow::Result<()> {
-    let Scaled {
+pub(super) async fn scale(args: ScaleArgs, bbs: CalledBbs) -> anyhow::Result<()> {
+    let ScaleArgs {
         lrp: NamedLrp { process_guid },
         instances: count,
-    } = scaled;
+    } = args;
     let update = models::DesiredLrpUpdate {
         instances: Some(count),
         ..Default::default()
@@ -109,7 +109,7 @@ pub(super) async fn cancel(lrp: NamedLrp, bbs: CalledBbs) -> anyhow::Result<()> 
 }
 
 pub(super) async fn roll_back(
-    RolledBack { lrp, definition_id }: RolledBack,
+    RollBackArgs { lrp, definition_id }: RollBackArgs,
     bbs: CalledBbs,
 ) -> anyhow::Result<()> {
     let request = models::RollbackDesiredLrpRequest {

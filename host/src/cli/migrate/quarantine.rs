@@ -42,19 +42,19 @@ enum QuarantineAction {
     /// List the units, with the reason of each.
     List(ShownArgs),
     /// Show one unit: its tables, the failure, and what to do.
-    Show(Named),
+    Show(UnitArgs),
     /// Retry units, and write those that succeed into their tables at the version of the database.
-    Retry(Retried),
-    Export(repair::Exported),
-    Edit(repair::Edited),
-    Import(repair::Imported),
-    Delete(repair::Deleted),
+    Retry(RetryArgs),
+    Export(repair::ExportArgs),
+    Edit(repair::EditArgs),
+    Import(repair::ImportArgs),
+    Delete(repair::DeleteArgs),
 }
 
 const NO_UNIT: &str = "No unit is in quarantine.";
 
 #[derive(Debug, Args)]
-struct Named {
+struct UnitArgs {
     /// The unit's name as `list` prints it: a process guid, a task's guid, or `<process
     /// guid>/<index>/<presence>`.
     unit: String,
@@ -63,7 +63,7 @@ struct Named {
 }
 
 #[derive(Debug, Args)]
-struct Retried {
+struct RetryArgs {
     /// The units' names [default: all]
     units: Vec<String>,
     /// A corrected module to run in place of the catalog's of the same version, for these units
@@ -81,12 +81,12 @@ impl QuarantineCommand {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         match self.action {
             QuarantineAction::List(listed) => list(listed).await,
-            QuarantineAction::Show(named) => show(named).await,
-            QuarantineAction::Retry(retried) => retry(retried).await,
-            QuarantineAction::Export(exported) => exported.run().await,
-            QuarantineAction::Edit(edited) => Box::pin(edited.run()).await,
-            QuarantineAction::Import(imported) => imported.run().await,
-            QuarantineAction::Delete(deleted) => deleted.run().await,
+            QuarantineAction::Show(args) => show(args).await,
+            QuarantineAction::Retry(args) => retry(args).await,
+            QuarantineAction::Export(args) => args.run().await,
+            QuarantineAction::Edit(args) => Box::pin(args.run()).await,
+            QuarantineAction::Import(args) => args.run().await,
+            QuarantineAction::Delete(args) => args.run().await,
         }
     }
 }
@@ -148,10 +148,10 @@ fn rows(entry: &QuarantineEntry) -> String {
 }
 
 async fn show(
-    Named {
+    UnitArgs {
         unit,
         shown: ShownArgs { config, form },
-    }: Named,
+    }: UnitArgs,
 ) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let entries = migrate::quarantined(&prepared.context()).await?;
@@ -222,13 +222,13 @@ fn long(entry: &QuarantineEntry) -> String {
     details(11, lines)
 }
 
-async fn retry(retried: Retried) -> anyhow::Result<()> {
-    let Retried {
+async fn retry(args: RetryArgs) -> anyhow::Result<()> {
+    let RetryArgs {
         units,
         module,
         dry_run,
         shown: ShownArgs { config, form },
-    } = retried;
+    } = args;
     let mode = mode(dry_run);
     let prepared = existing(&config).await?;
     let instead = module

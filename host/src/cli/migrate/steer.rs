@@ -14,7 +14,7 @@ use crate::config::Config;
 
 /// A running host, and the form of its reports.
 #[derive(Debug, Args)]
-pub(in crate::cli) struct Steered {
+pub(in crate::cli) struct SteerArgs {
     /// The JSON configuration file of the host: it names the admin socket.
     #[arg(long, value_name = "FILE")]
     pub(in crate::cli) config: PathBuf,
@@ -24,12 +24,12 @@ pub(in crate::cli) struct Steered {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Rated {
+pub(super) struct RateArgs {
     /// The highest number of units per second, such as 500/s, or `none` for no limit.
     #[arg(value_name = "N/s")]
     rate: RateLimit,
     #[command(flatten)]
-    steered: Steered,
+    host: SteerArgs,
 }
 
 /// Upper bound of the rate in units per second; `None` for no bound.
@@ -55,8 +55,8 @@ impl FromStr for RateLimit {
     }
 }
 
-pub(super) async fn pause(steered: Steered) -> anyhow::Result<()> {
-    send(&steered, Command::Pause, |report| {
+pub(super) async fn pause(args: SteerArgs) -> anyhow::Result<()> {
+    send(&args, Command::Pause, |report| {
         if report.progress.is_over() {
             "The host serves; no migration is in progress. One that `bbs module reload` begins, and a key rotation, will wait for \
                  `bbs migrate resume`; a restart ends the pause too."
@@ -70,8 +70,8 @@ pub(super) async fn pause(steered: Steered) -> anyhow::Result<()> {
     .await
 }
 
-pub(super) async fn resume(steered: Steered) -> anyhow::Result<()> {
-    send(&steered, Command::Resume, |report| {
+pub(super) async fn resume(args: SteerArgs) -> anyhow::Result<()> {
+    send(&args, Command::Resume, |report| {
         let text = if report.progress.is_over() {
             "The host serves; no migration is in progress. The next one does not wait."
         } else {
@@ -83,12 +83,12 @@ pub(super) async fn resume(steered: Steered) -> anyhow::Result<()> {
 }
 
 pub(super) async fn rate(
-    Rated {
+    RateArgs {
         rate: RateLimit(units_per_second),
-        steered,
-    }: Rated,
+        host: args,
+    }: RateArgs,
 ) -> anyhow::Result<()> {
-    send(&steered, Command::Rate { units_per_second }, |report| {
+    send(&args, Command::Rate { units_per_second }, |report| {
         let counted = report.progress.counted.unwrap_or(Counted::Units);
         let limit = match report.throttle.units_per_second {
             Some(rate) => format!(
@@ -106,16 +106,16 @@ pub(super) async fn rate(
 }
 
 async fn send(
-    steered: &Steered,
+    args: &SteerArgs,
     command: Command,
     describe: impl FnOnce(&Report) -> String,
 ) -> anyhow::Result<()> {
-    let config = Config::read(&steered.config)?;
+    let config = Config::read(&args.config)?;
     let report = AdminClient::send(&config.admin_socket, command)
         .await?
         .answer()
         .await?;
-    if steered.json {
+    if args.json {
         output::json_line(&report)?;
     } else {
         output::line(describe(&report))?;
@@ -133,10 +133,10 @@ pub(in crate::cli) async fn running_host(config: &Config) -> Option<Report> {
 }
 
 /// Shows the progress until the host serves and its migration is complete.
-pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
-    let config = Config::read(&steered.config)?;
+pub(super) async fn watch(args: SteerArgs) -> anyhow::Result<()> {
+    let config = Config::read(&args.config)?;
     let mut host = AdminClient::send(&config.admin_socket, Command::Watch).await?;
-    let Some(last) = follow(&mut host, steered.json, WithoutReader::End).await? else {
+    let Some(last) = follow(&mut host, args.json, WithoutReader::End).await? else {
         return Ok(());
     };
     if last.progress.phase == STOPPED {
@@ -148,7 +148,7 @@ pub(super) async fn watch(steered: Steered) -> anyhow::Result<()> {
     if last.progress.phase != SERVING {
         return Err(AdminClientError::Ended.into());
     }
-    if !steered.json {
+    if !args.json {
         output::line("The host serves.")?;
     }
     Ok(())

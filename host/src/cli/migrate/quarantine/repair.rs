@@ -22,7 +22,7 @@ use crate::startup::Prepared;
 /// A text is a JSON text, bytes that are no plain text are {"hex": "0a05"}, and sealed values stay
 /// sealed, as {"sealed": "…"}, unless `--decrypt` is given.
 #[derive(Debug, Args)]
-pub(super) struct Exported {
+pub(super) struct ExportArgs {
     /// The unit's name as `list` prints it.
     unit: String,
     /// Decrypt sealed values with the keys of the configuration: at a terminal, or with `--output`.
@@ -44,7 +44,7 @@ pub(super) struct Exported {
 /// The editor gets what `export --decrypt` writes, in a private file that is removed afterwards.
 /// Its result is imported as by `import`. Without a change, nothing is written.
 #[derive(Debug, Args)]
-pub(super) struct Edited {
+pub(super) struct EditArgs {
     /// The unit's name as `list` prints it.
     unit: String,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(super) struct Edited {
 /// keys. Nothing is written if anything does not fit. It is sealed with the active key, and stays
 /// in quarantine until `retry`.
 #[derive(Debug, Args)]
-pub(super) struct Imported {
+pub(super) struct ImportArgs {
     /// A file that `export` wrote, corrected.
     file: PathBuf,
     /// Compare it, and write nothing. The exit code is that of the import.
@@ -72,7 +72,7 @@ pub(super) struct Imported {
 /// The instances of a desired LRP that a host could not read end, unless it was desired again. To
 /// keep the content, `export` it first.
 #[derive(Debug, Args)]
-pub(super) struct Deleted {
+pub(super) struct DeleteArgs {
     /// The units' names as `list` prints them.
     #[arg(required = true)]
     units: Vec<String>,
@@ -85,7 +85,7 @@ pub(super) struct Deleted {
     shown: ShownArgs,
 }
 
-impl Exported {
+impl ExportArgs {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self {
             unit,
@@ -122,7 +122,7 @@ impl Exported {
     }
 }
 
-impl Edited {
+impl EditArgs {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self { unit, shown } = self;
         let prepared = existing(&shown.config).await?;
@@ -183,7 +183,7 @@ async fn corrected(
     Ok(migrate::import_quarantined(&prepared.context(), &fence, &edited, WriteMode::Real).await?)
 }
 
-impl Imported {
+impl ImportArgs {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self {
             file,
@@ -225,7 +225,7 @@ fn print_imported(
     })
 }
 
-impl Deleted {
+impl DeleteArgs {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let Self {
             units,
