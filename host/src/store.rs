@@ -38,6 +38,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_units::RowsError;
 use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::LineLimit;
+use bbs_work::lossy;
 use tokio::sync::{
     OwnedRwLockReadGuard, OwnedRwLockWriteGuard, OwnedSemaphorePermit, RwLock, Semaphore,
 };
@@ -563,11 +564,10 @@ impl Store {
                 Err(StoreError::Unreadable { table, key, source }) => {
                     self.0.left_out.fetch_add(1, Ordering::Relaxed);
                     if let Some(left_out) = self.0.unreadable_lines.admit() {
-                        let key = String::from_utf8_lossy(&key);
                         let reason = with_causes(&source);
                         tracing::warn!(
                             table,
-                            %key,
+                            key = %lossy(&key),
                             %reason,
                             left_out,
                             "a record cannot be read and is left out of a list; only a sample of these is logged"

@@ -3,6 +3,7 @@
 
 use bbs_model::Text;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use super::retry::retry;
 use super::{DomainError, Service};
@@ -56,8 +57,7 @@ pub async fn forget_expired(service: &Service) -> Result<Vec<Text>, DomainError>
             Ok(writer.commit().await?)
         });
         if let Err(fault) = deleted.await {
-            let domain = String::from_utf8_lossy(domain);
-            tracing::error!(name: "cannot-prune-domains", %domain, reason = %with_causes(&fault), "an expired domain cannot be deleted; the next convergence deletes it");
+            tracing::error!(name: "cannot-prune-domains", domain = %lossy(domain), reason = %with_causes(&fault), "an expired domain cannot be deleted; the next convergence deletes it");
         }
     }
     Ok(fresh)

@@ -9,6 +9,7 @@ use bbs_model::slot::{
     Container, DefinitionCount, Desired, Evacuated, Replacement, Slot, SlotError,
 };
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use super::actual_lrps::{
     ChangedSlot, CurrentDefinition, announce, change_slot, log_failed_stop, request_auction, stop,
@@ -177,8 +178,7 @@ async fn finish(
     if evacuated.needs_cell
         && let Err(fault) = request_auction(service, &key.process_guid, key.index).await
     {
-        let process_guid = String::from_utf8_lossy(&key.process_guid);
-        tracing::error!(%process_guid, index = key.index, reason = %with_causes(&fault), "an evacuated instance was not auctioned; convergence retries");
+        tracing::error!(process_guid = %lossy(&key.process_guid), index = key.index, reason = %with_causes(&fault), "an evacuated instance was not auctioned; convergence retries");
     }
     Ok(evacuated)
 }

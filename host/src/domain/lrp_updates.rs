@@ -22,6 +22,7 @@ use bbs_model::actual_lrp::ActualLrpFilter;
 use bbs_model::lrp_update::{Pace, UpdateRecord, UpdateStatus, UpdateTarget};
 use bbs_model::slot::Slot;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use super::update_hints::StepEnd;
 use super::{DomainError, Service};
@@ -145,8 +146,7 @@ where
         Ok(Err(fault)) => with_causes(&fault).to_string(),
         Err(panic) => panic.to_string(),
     };
-    let process_guid = String::from_utf8_lossy(process_guid);
-    tracing::warn!(%process_guid, %reason, "the update of a desired LRP did not advance; convergence continues it");
+    tracing::warn!(process_guid = %lossy(process_guid), %reason, "the update of a desired LRP did not advance; convergence continues it");
     StepEnd::Failed
 }
 

@@ -10,6 +10,7 @@ use bbs_model::TraceId;
 use bbs_model::change::RecordChange;
 use bbs_model::task::{End, Task, TaskError, TaskFilter, TaskState};
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use super::retry::retry;
 use super::{DomainError, Page, Service};
@@ -60,9 +61,8 @@ pub async fn desire(service: &Service, task: Task) -> Result<(), DomainError> {
     }
     let starts = [TaskStart::of(&task)];
     if let Err(fault) = service.clients().auctioneer.request_tasks(&starts).await {
-        let task_guid = String::from_utf8_lossy(&task.guid);
         tracing::warn!(
-            %task_guid,
+            task_guid = %lossy(&task.guid),
             reason = %with_causes(&fault),
             "a task was not auctioned; convergence retries. Check `auctioneer_address` and the auctioneer's log"
         );

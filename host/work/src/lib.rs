@@ -11,7 +11,13 @@ pub mod printable;
 pub mod progress;
 pub mod throttle;
 
+use std::borrow::Cow;
 use std::fmt::Display;
+
+/// A text of a record, for messages and logs: with U+FFFD in the place of bytes that are no UTF-8.
+pub fn lossy(text: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(text)
+}
 
 /// The texts of some values, separated by commas, for messages.
 pub fn joined(values: impl IntoIterator<Item = impl Display>) -> String {

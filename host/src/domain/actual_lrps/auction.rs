@@ -4,6 +4,7 @@
 use bbs_model::TraceId;
 use bbs_model::desired_lrp::SchedulingInfo;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use crate::clients::auctioneer::LrpStart;
 use crate::domain::{DomainError, Service};
@@ -39,7 +40,6 @@ pub(in crate::domain) async fn request_auctions(
         .request_lrps(&starts, trace_id)
         .await
     {
-        let process_guid = String::from_utf8_lossy(&info.process_guid);
-        tracing::error!(%process_guid, reason = %with_causes(&fault), "waiting instances were not auctioned; convergence retries");
+        tracing::error!(process_guid = %lossy(&info.process_guid), reason = %with_causes(&fault), "waiting instances were not auctioned; convergence retries");
     }
 }

@@ -6,6 +6,7 @@ use bbs_model::actual_lrp::{ActualLrp, LrpKey};
 use bbs_model::change::Cause;
 use bbs_model::slot::Retired;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use super::change::{ChangedSlot, announce, change_locked, change_slot};
 use crate::clients::ClientError;
@@ -135,10 +136,10 @@ pub(in crate::domain) fn log_failed_stop(
     if matches!(fault, DomainError::NotFound) {
         return;
     }
-    let process_guid = String::from_utf8_lossy(&row.process_guid);
-    let cell_id = String::from_utf8_lossy(&row.cell_id);
     tracing::warn!(
-        name: "lrp-update.not-stopped", %process_guid, row.index, %cell_id, reason = %with_causes(&fault),
+        name: "lrp-update.not-stopped",
+        process_guid = %lossy(&row.process_guid), row.index, cell_id = %lossy(&row.cell_id),
+        reason = %with_causes(&fault),
         "a cell did not stop a replaced container; {next}"
     );
 }

@@ -9,6 +9,7 @@ use bbs_model::convergence::{ConvergenceInput, ProcessRecords, Push, SlotAction,
 use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 use parking_lot::Mutex;
 
 use crate::domain::actual_lrps::{Retirement, retire};
@@ -181,8 +182,7 @@ pub(super) async fn make(
         CellCall::Update(call) => {
             if let Err(fault) = update_container(service, input, cells, &call).await {
                 silent.note(&call.instance.cell_id, &fault);
-                let process_guid = String::from_utf8_lossy(&call.key.process_guid);
-                tracing::info!(%process_guid, call.key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
+                tracing::info!(process_guid = %lossy(&call.key.process_guid), call.key.index, reason = %with_causes(&fault), "a container was not updated with its routes or tags");
             }
             None
         }

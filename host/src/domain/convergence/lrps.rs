@@ -14,6 +14,7 @@ use bbs_model::{Text, TraceId};
 use bbs_proto::models::CellPresence;
 use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::is_sampled;
+use bbs_work::lossy;
 use futures_util::{StreamExt, stream};
 
 use super::cell_calls::{self, CellCalls, RetireCall, SilentComponents};
@@ -280,8 +281,7 @@ impl<'a> LrpConvergence<'a> {
         }
         self.failed += 1;
         if is_sampled(self.failed) {
-            let process_guid = String::from_utf8_lossy(&key.process_guid);
-            tracing::warn!(%process_guid, key.index, reason = %with_causes(fault), "an instance could not be converged");
+            tracing::warn!(process_guid = %lossy(&key.process_guid), key.index, reason = %with_causes(fault), "an instance could not be converged");
         }
     }
 }

@@ -8,6 +8,7 @@ use bbs_model::cell::CellSet;
 use bbs_model::task::{Task, TaskAction, TaskConvergence, TaskFilter, TaskState};
 use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::is_sampled;
+use bbs_work::lossy;
 use futures_util::{StreamExt, stream};
 
 use crate::clients::auctioneer::TaskStart;
@@ -165,8 +166,7 @@ impl ConvergedTasks {
             Err(fault) => {
                 self.failed += 1;
                 if is_sampled(self.failed) {
-                    let guid = String::from_utf8_lossy(&task.guid);
-                    tracing::warn!(task = %guid, failed = self.failed, reason = %with_causes(&fault), "a task was not converged; the next run retries it; only a sample of these is logged");
+                    tracing::warn!(task = %lossy(&task.guid), failed = self.failed, reason = %with_causes(&fault), "a task was not converged; the next run retries it; only a sample of these is logged");
                 }
                 task.state
             }

@@ -9,6 +9,7 @@ use bbs_model::desired_lrp::DesiredLrpFilter;
 use bbs_model::quarantine::is_too_many;
 use bbs_model::task::TaskFilter;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use crate::domain::retry::retry;
 use crate::domain::{DomainError, Page, Service, actual_lrps, desired_lrps, tasks};
@@ -55,8 +56,7 @@ pub(super) async fn run(service: &Service) -> Result<(), DomainError> {
         }
         for key in keys {
             if let Err(fault) = quarantine(service, kind, &key).await {
-                let key = String::from_utf8_lossy(&key);
-                tracing::warn!(table = kind.table(), %key, reason = %with_causes(&fault), "an unreadable record stays in its table");
+                tracing::warn!(table = kind.table(), key = %lossy(&key), reason = %with_causes(&fault), "an unreadable record stays in its table");
             }
         }
     }
@@ -98,7 +98,7 @@ async fn quarantine(service: &Service, kind: EntityKind, key: &[u8]) -> Result<(
     for UnreadableRow { place, source } in rows {
         tracing::error!(
             name: "record.quarantined",
-            table = kind.table(), key = %String::from_utf8_lossy(key), ?place, reason = %with_causes(&source),
+            table = kind.table(), key = %lossy(key), ?place, reason = %with_causes(&source),
             "a record cannot be read and was moved into quarantine as it is, so that its place is free; \
              `bbs migrate quarantine list` names it"
         );

@@ -10,6 +10,7 @@ use bbs_model::change::{Cause, RecordChange};
 use bbs_model::convergence::InstanceTarget;
 use bbs_model::slot::Slot;
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 
 use crate::domain::actual_lrps::{ChangedSlot, announce};
 use crate::domain::retry::retry;
@@ -85,9 +86,8 @@ pub(super) async fn create(
                 next = Some(until);
             }
             Err(fault) => {
-                let process_guid = String::from_utf8_lossy(process_guid);
                 tracing::error!(
-                    %process_guid,
+                    process_guid = %lossy(process_guid),
                     from,
                     reason = %with_causes(&fault),
                     "the instances from this index on were not created; the next run of convergence creates them"

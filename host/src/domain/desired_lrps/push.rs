@@ -12,6 +12,7 @@ use bbs_model::tags::{MetricTag, MetricTags, hostnames_from_json};
 use bbs_model::{Text, TraceId};
 use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::LineLimit;
+use bbs_work::lossy;
 use futures_util::{StreamExt, stream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -56,9 +57,8 @@ impl Pushes {
         if admitted.is_none()
             && let Some(left_out) = self.rejected.admit()
         {
-            let process_guid = String::from_utf8_lossy(process_guid);
             tracing::warn!(
-                %process_guid, left_out,
+                process_guid = %lossy(process_guid), left_out,
                 "containers were not updated: too many updates wait for cells; convergence updates them; the log is sampled"
             );
         }
@@ -110,8 +110,7 @@ pub(super) fn spawn(
     tokio::spawn(async move {
         let _waiting = waiting;
         if let Err(fault) = update_containers(&service, &process_guid, &values, &trace_id).await {
-            let process_guid = String::from_utf8_lossy(&process_guid);
-            tracing::warn!(%process_guid, reason = %with_causes(&fault), "containers were not updated; convergence updates them");
+            tracing::warn!(process_guid = %lossy(&process_guid), reason = %with_causes(&fault), "containers were not updated; convergence updates them");
         }
     });
 }
@@ -181,9 +180,8 @@ async fn update_container(
     trace_id: &TraceId,
 ) {
     if let Err(fault) = send_to_cell(service, row, values, trace_id).await {
-        let process_guid = String::from_utf8_lossy(&row.process_guid);
         tracing::warn!(
-            %process_guid, row.index, reason = %with_causes(&fault), "a container was not updated"
+            process_guid = %lossy(&row.process_guid), row.index, reason = %with_causes(&fault), "a container was not updated"
         );
     }
 }

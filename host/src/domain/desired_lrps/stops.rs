@@ -11,6 +11,7 @@ use std::collections::hash_map::Entry;
 use bbs_model::actual_lrp::{ActualLrp, InstanceKey, LrpKey};
 use bbs_model::{Text, TraceId};
 use bbs_work::log_sampling::LineLimit;
+use bbs_work::lossy;
 use futures_util::{StreamExt, stream};
 use parking_lot::Mutex;
 
@@ -147,9 +148,8 @@ impl Stops {
         let failed = waiting.failed;
         drop(waiting);
         if self.failures.admit().is_some() {
-            let process_guid = String::from_utf8_lossy(process_guid);
             tracing::warn!(
-                %process_guid, index, reason, failed,
+                process_guid = %lossy(process_guid), index, reason, failed,
                 "a container was not stopped; convergence tries again; the log is sampled"
             );
         }

@@ -11,6 +11,7 @@ use bbs_model::lrp_update::{UpdateAction, UpdateStatus, UpdateTarget, UpdatedLrp
 use bbs_model::slot::{Replacement, Slot, SlotError};
 use bbs_model::{ModificationTag, TraceId};
 use bbs_work::causes::with_causes;
+use bbs_work::lossy;
 use futures_util::{StreamExt, stream};
 
 use super::UpdateRecords;
@@ -173,9 +174,8 @@ async fn report(service: &Service, process_guid: &[u8], status: UpdateStatus) {
     let guid = String::from_utf8_lossy(process_guid);
     match halted {
         Some(halt) => {
-            let reason = String::from_utf8_lossy(&halt.reason);
             tracing::warn!(
-                name: "lrp-update.halted", process_guid = %guid, index = halt.index, %reason,
+                name: "lrp-update.halted", process_guid = %guid, index = halt.index, reason = %lossy(&halt.reason),
                 "an update is halted, because a new instance fails; it goes on when the instance runs; cancel it, or, if it is cancelled, update or roll back to a definition that runs"
             );
         }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bbs_model::task::Task;
 use bbs_work::causes::with_causes;
 use bbs_work::log_sampling::LineLimit;
+use bbs_work::lossy;
 use parking_lot::Mutex;
 
 use super::{DomainError, change_task, delete};
@@ -128,9 +129,8 @@ impl Completions {
 
     fn note_failed(&self, guid: &[u8], reason: &dyn Display) {
         if let Some(left_out) = self.failures.admit() {
-            let task = String::from_utf8_lossy(guid);
             tracing::info!(
-                %task, %reason, left_out,
+                task = %lossy(guid), %reason, left_out,
                 "a task callback failed; convergence submits it again; the log is sampled"
             );
         }
