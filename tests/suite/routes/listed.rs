@@ -1,5 +1,19 @@
 //! Diego's routes of today, the form of each one's answer, and the errors that a test has to cover.
 
+/// The errors of a route that reads a record, which may be absent or unreadable.
+const NOT_FOUND: &[&str] = &["InvalidRequest", "ResourceNotFound", "Deserialize"];
+/// As [`NOT_FOUND`], of a route that also works on an unreadable record.
+const MISSING: &[&str] = &["InvalidRequest", "ResourceNotFound"];
+/// The errors of a route that creates a record.
+const EXISTS: &[&str] = &["InvalidRequest", "ResourceExists"];
+/// The errors of a route that changes the state of a task.
+const TRANSITION: &[&str] = &[
+    "InvalidRequest",
+    "ResourceNotFound",
+    "InvalidStateTransition",
+    "Deserialize",
+];
+
 /// For each route, by its key (`ServedRoute::key`): whether it reads its body, and the errors that
 /// are specific to it.
 pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
@@ -43,11 +57,7 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
         Body::Read,
         &["InvalidRequest", "ActualLRPCannotBeFailed", "Deserialize"],
     ),
-    (
-        "actual_lrps/remove",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
+    ("actual_lrps/remove", Body::Read, NOT_FOUND),
     (
         "actual_lrps/retire",
         Body::Read,
@@ -58,11 +68,7 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
             "UnknownError",
         ],
     ),
-    (
-        "actual_lrps/remove_evacuating",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
+    ("actual_lrps/remove_evacuating", Body::Read, NOT_FOUND),
     (
         "actual_lrps/evacuate_claimed",
         Body::Read,
@@ -88,29 +94,17 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
             "Deserialize",
         ],
     ),
-    (
-        "actual_lrps/evacuate_stopped",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
+    ("actual_lrps/evacuate_stopped", Body::Read, NOT_FOUND),
     ("desired_lrp_scheduling_infos/list.r1", Body::Read, &[]),
     (
         "desired_lrp_scheduling_infos/get_by_process_guid.r1",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+        NOT_FOUND,
     ),
     ("desired_lrp_routing_infos/list", Body::Read, &[]),
     ("desired_lrps/list.r3", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid.r3",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/desire.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
+    ("desired_lrps/get_by_process_guid.r3", Body::Read, NOT_FOUND),
+    ("desired_lrp/desire.r2", Body::Read, EXISTS),
     (
         "desired_lrp/update",
         Body::Read,
@@ -143,42 +137,13 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
             "DefinitionNotFound",
         ],
     ),
-    (
-        "desired_lrp/update_status",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound"],
-    ),
-    (
-        "desired_lrp/definitions/list",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/remove",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound"],
-    ),
+    ("desired_lrp/update_status", Body::Read, MISSING),
+    ("desired_lrp/definitions/list", Body::Read, NOT_FOUND),
+    ("desired_lrp/remove", Body::Read, MISSING),
     ("tasks/list.r3", Body::Read, &[]),
-    (
-        "tasks/get_by_task_guid.r3",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/desire.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
-    (
-        "tasks/start",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
+    ("tasks/get_by_task_guid.r3", Body::Read, NOT_FOUND),
+    ("tasks/desire.r2", Body::Read, EXISTS),
+    ("tasks/start", Body::Read, TRANSITION),
     (
         "tasks/cancel",
         Body::Read,
@@ -190,11 +155,7 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
             "UnknownError",
         ],
     ),
-    (
-        "tasks/reject",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
+    ("tasks/reject", Body::Read, NOT_FOUND),
     (
         "tasks/complete",
         Body::Read,
@@ -206,26 +167,8 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
             "Deserialize",
         ],
     ),
-    (
-        "tasks/resolving",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
-    (
-        "tasks/delete",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
+    ("tasks/resolving", Body::Read, TRANSITION),
+    ("tasks/delete", Body::Read, TRANSITION),
     ("events/tasks.r1", Body::Ignored, &["closed"]),
     ("events/lrp_instances.r1", Body::Read, &["closed"]),
     // Deprecated since there are definitions, and served by a translator.
@@ -233,7 +176,7 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
     (
         "desired_lrp_scheduling_infos/get_by_process_guid",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
+        NOT_FOUND,
     ),
     // Deprecated by Diego, and served by a translator.
     ("actual_lrp_groups/list", Body::Read, &[]),
@@ -245,7 +188,7 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
     (
         "actual_lrp_groups/get_by_process_guid_and_index",
         Body::Read,
-        &["InvalidRequest", "ResourceNotFound"],
+        MISSING,
     ),
     (
         "actual_lrps/start",
@@ -258,77 +201,28 @@ pub(super) const ROUTES: &[(&str, Body, &[&str])] = &[
         &["InvalidRequest", "Deserialize"],
     ),
     ("desired_lrps/list.r2", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
+    ("desired_lrps/get_by_process_guid.r2", Body::Read, NOT_FOUND),
     ("tasks/list.r2", Body::Read, &[]),
-    (
-        "tasks/get_by_task_guid.r2",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/fail",
-        Body::Read,
-        &[
-            "InvalidRequest",
-            "ResourceNotFound",
-            "InvalidStateTransition",
-            "Deserialize",
-        ],
-    ),
+    ("tasks/get_by_task_guid.r2", Body::Read, NOT_FOUND),
+    ("tasks/fail", Body::Read, TRANSITION),
     ("GET events.r1", Body::Read, &["closed"]),
     ("GET events", Body::Read, &["closed"]),
     ("events/lrp_instances", Body::Read, &["closed"]),
     ("events/tasks", Body::Ignored, &["closed"]),
     // Dropped by Diego in 2018, and served by two translators.
     ("desired_lrps/list.r1", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/desire.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
+    ("desired_lrps/get_by_process_guid.r1", Body::Read, NOT_FOUND),
+    ("desired_lrp/desire.r1", Body::Read, EXISTS),
     ("tasks/list.r1", Body::Read, &[]),
-    (
-        "tasks/get_by_task_guid.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/desire.r1",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
+    ("tasks/get_by_task_guid.r1", Body::Read, NOT_FOUND),
+    ("tasks/desire.r1", Body::Read, EXISTS),
     ("GET cells/list.r1", Body::Ignored, &["UnknownError"]),
     ("desired_lrps/list", Body::Read, &[]),
-    (
-        "desired_lrps/get_by_process_guid",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "desired_lrp/desire",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
+    ("desired_lrps/get_by_process_guid", Body::Read, NOT_FOUND),
+    ("desired_lrp/desire", Body::Read, EXISTS),
     ("tasks/list", Body::Read, &[]),
-    (
-        "GET tasks/get_by_task_guid",
-        Body::Read,
-        &["InvalidRequest", "ResourceNotFound", "Deserialize"],
-    ),
-    (
-        "tasks/desire",
-        Body::Read,
-        &["InvalidRequest", "ResourceExists"],
-    ),
+    ("GET tasks/get_by_task_guid", Body::Read, NOT_FOUND),
+    ("tasks/desire", Body::Read, EXISTS),
 ];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
