@@ -230,21 +230,13 @@ async fn call_until(server: Arc<Server>, stop: watch::Receiver<bool>) -> Histogr
             let reply = server
                 .call("/v1/desired_lrps/get_by_process_guid.r3", &request)
                 .await;
-            assert_eq!(reply.message::<proto::DesiredLrpResponse>().error, None);
+            reply.assert_no_error();
         } else {
             let update = proto::DesiredLrpUpdate {
                 annotation: Some(number.to_string().into()),
                 ..Default::default()
             };
-            let request = proto::UpdateDesiredLrpRequest {
-                process_guid,
-                update: Some(update),
-            };
-            let reply = server.call("/v1/desired_lrp/update", &request).await;
-            assert_eq!(
-                reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-                None
-            );
+            server.update_lrp(process_guid, update).await;
         }
         let micros = u64::try_from(due.elapsed().as_micros()).expect("less than an age");
         times.record(micros.max(1)).expect("any time fits");

@@ -98,6 +98,13 @@ impl Reply {
         (error.r#type(), String::from_utf8(error.message).unwrap())
     }
 
+    /// Asserts that the response has no error.
+    #[track_caller]
+    pub fn assert_no_error(&self) {
+        let message: proto::DesiredLrpLifecycleResponse = self.message();
+        assert_eq!(message.error, None);
+    }
+
     /// The text of a response to a call that the client has to repeat. It is no message: Diego's Go
     /// client repeats a call only then.
     #[track_caller]
@@ -337,6 +344,20 @@ impl Server {
 
     pub async fn call(&self, path: &str, request: &impl Message) -> Reply {
         self.post(path, request.encode_to_vec()).await
+    }
+
+    /// Updates a desired LRP.
+    pub async fn update_lrp(
+        &self,
+        process_guid: impl Into<Vec<u8>>,
+        update: proto::DesiredLrpUpdate,
+    ) {
+        let request = proto::UpdateDesiredLrpRequest {
+            process_guid: process_guid.into(),
+            update: Some(update),
+        };
+        let reply = self.call("/v1/desired_lrp/update", &request).await;
+        reply.assert_no_error();
     }
 
     /// Runs a statement that bypasses the host, as an operator or another BBS might.

@@ -81,10 +81,7 @@ pub(crate) async fn desire(server: &Server, lrp: proto::DesiredLrp) {
             },
         )
         .await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
 }
 
 async fn remove(server: &Server, guid: &str) -> Option<proto::Error> {

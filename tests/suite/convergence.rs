@@ -70,10 +70,7 @@ impl ConvergenceTest {
             actual_lrp_instance_key: instance(index, cell),
         };
         let reply = self.server.call(lrps::CLAIM, &claim).await;
-        assert_eq!(
-            reply.message::<proto::ActualLrpLifecycleResponse>().error,
-            None
-        );
+        reply.assert_no_error();
         self.start_unclaimed(index, cell).await;
     }
 
@@ -93,10 +90,7 @@ impl ConvergenceTest {
             ..Default::default()
         };
         let reply = self.server.call("/v1/actual_lrps/start.r1", &start).await;
-        assert_eq!(
-            reply.message::<proto::ActualLrpLifecycleResponse>().error,
-            None
-        );
+        reply.assert_no_error();
     }
 
     async fn keep_fresh(&self, ttl: u32) {

@@ -476,15 +476,7 @@ async fn residue_of_a_pinned_record_survives_updates(kind: Kind) {
             annotation: Some(annotation.into()),
             ..Default::default()
         };
-        let request = proto::UpdateDesiredLrpRequest {
-            process_guid: guid.clone().into(),
-            update: Some(update),
-        };
-        let reply = server.call("/v1/desired_lrp/update", &request).await;
-        assert_eq!(
-            reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-            None
-        );
+        server.update_lrp(guid.clone(), update).await;
         let found = crate::api::get(&server, &guid).await;
         assert_eq!(
             (found.update_strategy, found.annotation),

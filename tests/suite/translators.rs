@@ -101,10 +101,7 @@ pub async fn desire_native(server: &Server, process_guid: &str, domain: &str) {
             },
         )
         .await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
 }
 
 /// Goal: calls of old clients queue before they begin, and do not fail for lack of a translator
@@ -606,10 +603,7 @@ async fn example_of_the_sdk_serves_instances_and_their_events_without_zones() {
         ..Default::default()
     };
     let reply = server.call("/v1/actual_lrps/start.r1", &start).await;
-    assert_eq!(
-        reply.message::<proto::ActualLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
 
     let list = async |path| {
         let list: proto::ActualLrPsResponse = server.post(path, []).await.message();

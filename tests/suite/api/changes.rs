@@ -35,18 +35,6 @@ fn invalid_request() -> (Type, String) {
     invalid("the request received is invalid")
 }
 
-async fn update(server: &Server, guid: &str, update: proto::DesiredLrpUpdate) {
-    let request = proto::UpdateDesiredLrpRequest {
-        process_guid: guid.into(),
-        update: Some(update),
-    };
-    let reply = server.call("/v1/desired_lrp/update", &request).await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
-}
-
 async fn desire_error(server: &Server, lrp: proto::DesiredLrp) -> (Type, String) {
     server
         .call(
@@ -84,7 +72,7 @@ async fn update_whose_instances_cannot_be_created_changes_nothing() {
     assert_eq!(kind, Type::UnknownError);
     assert_eq!(get(&server, "guid").await, before);
     server.sql("DROP TRIGGER refused").await;
-    update(&server, "guid", more).await;
+    server.update_lrp("guid", more).await;
     let after = server.texts(INSTANCES).await;
     assert_eq!(after.len(), there.len() + 2);
 }
@@ -393,7 +381,9 @@ async fn update_changes_only_the_named_fields_and_increments_the_modification_ta
     .await;
     let before = get(&server, "guid").await;
 
-    update(&server, "guid", proto::DesiredLrpUpdate::default()).await;
+    server
+        .update_lrp("guid", proto::DesiredLrpUpdate::default())
+        .await;
     let mut expected = before.clone();
     expected.modification_tag.as_mut().unwrap().index = 1;
     assert_eq!(get(&server, "guid").await, expected);
@@ -449,7 +439,7 @@ async fn update_creates_and_deletes_only_instances_that_no_cell_runs(kind: Kind)
         instances: Some(count),
         ..Default::default()
     };
-    update(&server, "guid", instances(1)).await;
+    server.update_lrp("guid", instances(1)).await;
     // A running instance is stopped by its cell, and an evacuating one is removed by its
     // evacuation.
     let others = ["other/0/UNCLAIMED/0", "other/1/UNCLAIMED/0"];
@@ -463,7 +453,7 @@ async fn update_creates_and_deletes_only_instances_that_no_cell_runs(kind: Kind)
         [&waiting[..], &others].concat()
     );
 
-    update(&server, "guid", instances(3)).await;
+    server.update_lrp("guid", instances(3)).await;
     let waiting = [
         "guid/0/UNCLAIMED/0",
         "guid/1/UNCLAIMED/0",
@@ -476,7 +466,7 @@ async fn update_creates_and_deletes_only_instances_that_no_cell_runs(kind: Kind)
         [&waiting[..], &others].concat()
     );
 
-    update(&server, "guid", instances(6)).await;
+    server.update_lrp("guid", instances(6)).await;
     assert_eq!(
         server
             .texts(

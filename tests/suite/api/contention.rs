@@ -54,10 +54,7 @@ async fn locked_row_delays_an_update(kind: Kind) {
     };
     let request = annotate("ours");
     let (reply, ()) = tokio::join!(server.call("/v1/desired_lrp/update", &request), release);
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
     assert_eq!(get(&server, "guid").await.annotation, b"ours");
 }
 
@@ -108,10 +105,7 @@ async fn calls_are_answered_while_their_rows_stay_locked(kind: Kind) {
     other.execute(sql("SELECT 1")).await.unwrap();
     drop(other);
     let reply = server.call("/v1/desired_lrp/remove", &removal).await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
 }
 
 on_each_server!(deadlocked_update_is_retried);

@@ -313,15 +313,7 @@ async fn scaling_reads_no_instance_that_it_leaves(kind: Kind) {
             instances: Some(instances),
             ..Default::default()
         };
-        let request = proto::UpdateDesiredLrpRequest {
-            process_guid: b"guid".to_vec(),
-            update: Some(update),
-        };
-        let reply = server.call("/v1/desired_lrp/update", &request).await;
-        assert_eq!(
-            reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-            None
-        );
+        server.update_lrp("guid", update).await;
         assert_eq!(lrps::rows(&server).await, expected);
     }
     let noted = server.store.take_unreadable();

@@ -54,16 +54,6 @@ async fn with_containers(rep: &StubServer) -> Server {
     server
 }
 
-async fn update(server: &Server, process_guid: &str, update: proto::DesiredLrpUpdate) {
-    let request = proto::UpdateDesiredLrpRequest {
-        process_guid: process_guid.into(),
-        update: Some(update),
-    };
-    let reply = server.call("/v1/desired_lrp/update", &request).await;
-    let answer: proto::DesiredLrpLifecycleResponse = reply.message();
-    assert_eq!(answer.error, None);
-}
-
 /// Goal: cells that do not answer hold at most 256 requests of a kind, and none of the other kind.
 /// Method: no cell answers a request before all are counted.
 #[tokio::test(flavor = "multi_thread")]
@@ -81,9 +71,9 @@ async fn stops_and_updates_of_containers_have_a_limit_each() {
         let rep = StubServer::start_plain();
         let server = with_containers(&rep).await;
         rep.reply_always(StubReply::OnceReleased);
-        update(&server, "guid", limited.clone()).await;
+        server.update_lrp("guid", limited.clone()).await;
         assert_eq!(rep.wait_for_requests(LIMIT).await.len(), LIMIT);
-        update(&server, "other", unlimited.clone()).await;
+        server.update_lrp("other", unlimited.clone()).await;
         let requests = rep.wait_for_requests(1).await;
         let paths: Vec<_> = requests.iter().map(|request| &request.path[..]).collect();
         assert!(

@@ -55,10 +55,7 @@ async fn retire_requests_a_stop_from_the_cell(kind: Kind) {
     let reply = server
         .send("POST", RETIRE, &headers, first().encode_to_vec())
         .await;
-    assert_eq!(
-        reply.message::<proto::ActualLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
     assert_eq!(
         asked_of_rep(&neighbours),
         [(STOP.to_owned(), "a-trace".to_owned())]

@@ -48,7 +48,7 @@ pub(super) async fn fresh(server: &Server, domain: &str, ttl_s: u32) {
         ttl: ttl_s,
     };
     let reply = server.call("/v1/domains/upsert", &request).await;
-    assert_eq!(reply.message::<proto::UpsertDomainResponse>().error, None);
+    reply.assert_no_error();
 }
 
 async fn start(server: &Server, index: i32, name: &str) {
@@ -67,10 +67,7 @@ pub(super) async fn removed(server: &Server) {
         process_guid: b"guid".to_vec(),
     };
     let reply = server.call("/v1/desired_lrp/remove", &request).await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
 }
 
 pub(super) async fn scaled(server: &Server, instances: i32) {
@@ -78,15 +75,7 @@ pub(super) async fn scaled(server: &Server, instances: i32) {
         instances: Some(instances),
         ..Default::default()
     };
-    let request = proto::UpdateDesiredLrpRequest {
-        process_guid: b"guid".to_vec(),
-        update: Some(update),
-    };
-    let reply = server.call("/v1/desired_lrp/update", &request).await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    server.update_lrp("guid", update).await;
 }
 
 on_each_layout!(stale_unclaimed_instance_is_auctioned_again_and_running_one_left_unchanged);

@@ -78,10 +78,7 @@ async fn record_that_the_lens_cannot_transform_is_omitted_and_removable(kind: Ki
     );
     let remove = proto::RemoveDesiredLrpRequest { process_guid };
     let reply = server.call("/v1/desired_lrp/remove", &remove).await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
     for table in ["immutable_desired_lrps", "mutable_desired_lrps"] {
         let left = server
             .texts(&format!(

@@ -231,7 +231,7 @@ async fn start_at_the_first_revision_erases_routes_and_tags(kind: Kind) {
     let reply = server
         .call("/v1/actual_lrps/evacuate_running", &evacuate)
         .await;
-    assert_eq!(reply.message::<proto::EvacuationResponse>().error, None);
+    reply.assert_no_error();
 }
 
 /// Goal: a client falls back to an older revision where the newer one is not found, and finds it
@@ -506,10 +506,7 @@ async fn old_volume_mount_is_converted_at_revision_1(kind: Kind) {
     let reply = server
         .post("/v1/desired_lrp/desire.r1", request.clone())
         .await;
-    assert_eq!(
-        reply.message::<proto::DesiredLrpLifecycleResponse>().error,
-        None
-    );
+    reply.assert_no_error();
     let found = read(&server, ".r3", b"guid").await.volume_mounts;
     let shared = Some(proto::SharedDevice {
         volume_id: b"volume".to_vec(),

@@ -69,7 +69,7 @@ async fn cancelling_a_running_task_requests_cancellation_from_its_cell(kind: Kin
             request.encode_to_vec(),
         )
         .await;
-    assert_eq!(reply.message::<proto::TaskLifecycleResponse>().error, None);
+    reply.assert_no_error();
     let requests = neighbours.rep.take_requests();
     assert_eq!(
         (requests[0].method.as_str(), requests[0].path.as_str()),
