@@ -16,11 +16,7 @@
 //! - `BBS_BENCH_CONVERGE`: interval of convergence in that case (`1h`: none during the measurement)
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "this benchmark uses a part of the harness"
-)]
+#![allow(unreachable_pub, dead_code, reason = "uses a part of the harness")]
 
 #[path = "parts/bench_client.rs"]
 mod bench_client;

@@ -14,11 +14,7 @@
 //!   share of the other one's time, and the benchmark fails if it does so twice
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "this benchmark uses a part of the harness"
-)]
+#![allow(unreachable_pub, dead_code, reason = "uses a part of the harness")]
 
 #[path = "parts/bench_client.rs"]
 mod bench_client;

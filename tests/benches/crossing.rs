@@ -1,11 +1,7 @@
 //! Cost of the sandbox: calls per unit, and the same work inside and outside of the sandbox. Prints
 //! ratios within one run; asserts nothing about time, because timed assertions are unreliable.
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "this benchmark uses a part of the harness"
-)]
+#![allow(unreachable_pub, dead_code, reason = "uses a part of the harness")]
 
 #[allow(unused_imports, unused_macros, reason = "the suite uses them")]
 #[path = "../harness/mod.rs"]

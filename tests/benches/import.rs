@@ -7,11 +7,7 @@
 //! - `BBS_BENCH_DATABASES`: of `sqlite,postgres,mariadb,mysql`
 //! - `TMPDIR`: the folder of etcd and the databases
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "this benchmark uses a part of the harness"
-)]
+#![allow(unreachable_pub, dead_code, reason = "uses a part of the harness")]
 
 #[allow(unused_imports, unused_macros, reason = "the suite uses them")]
 #[path = "../harness/mod.rs"]

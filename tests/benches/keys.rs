@@ -4,11 +4,7 @@
 //!
 //! - `BBS_BENCH_ROWS`: number of rows of each table (100,000)
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "this benchmark uses a part of the harness"
-)]
+#![allow(unreachable_pub, dead_code, reason = "uses a part of the harness")]
 
 #[allow(unused_imports, unused_macros, reason = "the suite uses them")]
 #[path = "../harness/mod.rs"]

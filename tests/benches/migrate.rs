@@ -12,11 +12,7 @@
 //! - `BBS_BENCH_BATCH_MB`: bytes per batch, in MiB (the host's default)
 //! - `TMPDIR`: the folder of the databases
 
-#![allow(
-    unreachable_pub,
-    dead_code,
-    reason = "this benchmark uses a part of the harness"
-)]
+#![allow(unreachable_pub, dead_code, reason = "uses a part of the harness")]
 
 #[allow(unused_imports, unused_macros, reason = "the suite uses them")]
 #[path = "../harness/mod.rs"]
