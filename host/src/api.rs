@@ -19,7 +19,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 pub use chain::{ApiError, CallTarget, StreamTarget};
-pub use methods::{NativeVersion, Route, routes};
+pub use methods::{NativeVersion, Route, routes, unrevised};
 pub use pages::Pages;
 pub use stream::{EventStream, SubscribeError};
 

@@ -9,7 +9,7 @@ pub mod admin {
 /// Routes, versions and the handling of a request.
 pub mod api {
     pub use crate::api::{
-        Answer, Api, LONGEST_WAIT, NATIVE, NativeVersion, Pages, Request, Route, routes,
+        Answer, Api, LONGEST_WAIT, NATIVE, NativeVersion, Pages, Request, Route, routes, unrevised,
     };
 }
 

@@ -2,7 +2,7 @@
 //! [`crate::transform()`] passes the rows to them.
 
 use crate::manifest::Manifest;
-pub use crate::refused::Refused;
+use crate::refused::Refused;
 use crate::unit::Unit;
 
 /// A migration. One that only changes the layout implements only the manifest.

@@ -17,9 +17,9 @@ use serde_json::{Value, json};
 use crate::harness::database::Kind;
 use crate::harness::etcd::Etcd;
 use crate::harness::host::{Host, Installation};
+use crate::harness::layouts::NEWEST;
 use crate::harness::modules;
 
-const NEWEST: u64 = 1_795_000_010;
 /// The version that an earlier release has set for an imported store.
 const MARK: &str = r#"{"CurrentVersion":9223372036854775807,"TargetVersion":9223372036854775807}"#;
 

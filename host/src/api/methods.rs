@@ -289,7 +289,7 @@ pub fn routes(version: NativeVersion) -> impl Iterator<Item = Route> {
 }
 
 /// A method's name without its revision.
-pub(super) fn unrevised(name: &str) -> &str {
+pub fn unrevised(name: &str) -> &str {
     let is_number =
         |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
     name.rsplit_once("_r")

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bbs::testing::api::{NativeVersion, routes};
+use bbs::testing::api::{NativeVersion, routes, unrevised};
 use bbs::testing::modules::translate::{AnswerForm, ApiVersion, Method, TranslatorManifest, Verb};
 
 use super::{FingerprintKind, Subject};
@@ -318,15 +318,6 @@ fn messages(method: &str) -> (Option<String>, Vec<String>) {
         (*request != "-").then(|| full(request)),
         answers.iter().map(|name| full(name)).collect(),
     )
-}
-
-fn unrevised(method: &str) -> &str {
-    let is_number =
-        |text: &str| !text.is_empty() && text.bytes().all(|digit| digit.is_ascii_digit());
-    method
-        .rsplit_once("_r")
-        .filter(|(_, revision)| is_number(revision))
-        .map_or(method, |(name, _)| name)
 }
 
 fn methods_by_version() -> BTreeMap<ApiVersion, Methods> {
