@@ -378,6 +378,19 @@ impl Host {
         status
     }
 
+    /// Sends `TERM`, and asserts that the host ends without an error.
+    #[track_caller]
+    pub fn stop(self) {
+        let status = self.terminate();
+        assert!(status.success(), "{status}");
+    }
+
+    /// As [`Self::stop`], while servers in the process of the test answer the host.
+    pub async fn end(self) {
+        let ended = tokio::task::spawn_blocking(move || self.stop()).await;
+        ended.unwrap();
+    }
+
     fn print_last_lines(&mut self) {
         let lines = self.output();
         println!(

@@ -110,12 +110,7 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
             .unwrap();
         assert_eq!(reply.status().as_u16(), status, "{path}");
     }
-    assert!(
-        tokio::task::spawn_blocking(|| host.terminate())
-            .await
-            .unwrap()
-            .success()
-    );
+    host.end().await;
     let status = installation.status();
     assert_eq!(
         status["found"]["versioned"]["current"], 1_772_581_987,

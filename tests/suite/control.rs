@@ -122,7 +122,7 @@ async fn running_migration_is_paused_resumed_throttled_and_watched(kind: Kind) {
         idle.contains("no migration is in progress. The next one does not wait"),
         "{idle}"
     );
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 #[tokio::test]
@@ -152,7 +152,7 @@ async fn json_watch_reports_progress_and_fails_when_the_host_is_killed() {
     assert!(stale.contains("since the last one was killed"), "{stale}");
     // Neither the socket nor the pause survives a restart.
     let installation = installation.set("migration_units_per_second", Value::Null);
-    assert!(installation.serve().terminate().success());
+    installation.serve().stop();
     let absent = installation.fail(&["migrate", "watch"]);
     assert!(
         absent.contains("no host is running with this configuration"),
@@ -255,7 +255,7 @@ async fn metrics_have_a_separate_listener() {
             "{line} is not in:\n{text}"
         );
     }
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(rollback_on_drain_migrates_down_at_termination);
@@ -268,13 +268,13 @@ async fn rollback_on_drain_migrates_down_at_termination(kind: Kind) {
     ]);
     let host = Host::start(command, "serving");
     assert!(installation.data_version() > VERSION);
-    assert!(host.terminate().success());
+    host.stop();
     assert_eq!(installation.data_version(), VERSION);
     // A rollback version above the served one requires no rollback.
     let installation = installation
         .set("rollback_on_drain_to_version", NEWEST)
         .set("pin_data_version", DIEGOS_NEWEST);
-    assert!(installation.serve().terminate().success());
+    installation.serve().stop();
     assert_eq!(installation.data_version(), DIEGOS_NEWEST);
 }
 
@@ -355,7 +355,7 @@ async fn drain_without_a_host_takes_the_database_back_once_the_lock_is_free() {
         text(&drained)
     );
     assert_eq!(absent.data_version(), NEWEST);
-    assert!(serving.terminate().success());
+    serving.stop();
     let migrated = format!("Migrated from {NEWEST} to {VERSION}.");
     let drained = absent.succeed(&["drain"]);
     assert!(drained.contains(&migrated), "{drained}");
@@ -416,7 +416,7 @@ async fn drain_fails_while_the_host_of_its_configuration_holds_the_lock(kind: Ki
         "{shown}"
     );
     assert_eq!(master.data_version(), NEWEST);
-    assert!(serving.terminate().success());
+    serving.stop();
 }
 
 /// Goal: a fault that an operator writes into the file does not keep the host from being drained.

@@ -213,7 +213,7 @@ async fn dev_keeps_its_database_between_runs() {
     let folder = tempfile::tempdir().unwrap();
     let mut host = dev(folder.path());
     follow(&host.wait_for_line(|line| line.contains("/v0.9/desired_lrps/create"))).await;
-    assert!(host.terminate().success());
+    host.stop();
     let mut host = dev(folder.path());
     let list = host.wait_for_line(|line| line.contains("/v1/desired_lrps/list.r3"));
     assert!(contains(&follow(&list).await, "hello"));
@@ -301,7 +301,7 @@ async fn simulated_cells_share_instances_and_a_cell_that_is_gone_loses_its_own()
     wait_for(&mut host, &["dev-cell-1: instance 0 of app runs"]);
     desire(&host, "other", "/bin/app", 1).await;
     wait_for(&mut host, &["dev-cell-2: instance 0 of other runs"]);
-    assert!(host.terminate().success());
+    host.stop();
     let mut host = dev_with_cells(folder.path(), 1);
     wait_for(
         &mut host,
@@ -351,14 +351,14 @@ async fn a_new_migration_runs_at_the_next_start_of_the_same_host(kind: Kind) {
     let built = tempfile::tempdir().unwrap();
     modules::copy_folder(&modules::modules(), built.path());
     let installation = Installation::new(built.path(), kind);
-    assert!(installation.serve().terminate().success());
+    installation.serve().stop();
     let before = status(&installation);
 
     for (name, content) in files_with_a_new_migration() {
         std::fs::write(built.path().join(name), content).unwrap();
     }
 
-    assert!(installation.serve().terminate().success());
+    installation.serve().stop();
     let after = status(&installation);
     assert_ne!(before["newest"], after["newest"]);
     assert_eq!(after["found"]["versioned"]["current"], after["newest"]);

@@ -28,7 +28,7 @@ async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: K
 
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
-    assert!(host.terminate().success());
+    host.stop();
 
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     assert_eq!(rows(&installation, VERSION).await, original);
@@ -43,7 +43,7 @@ async fn diego_database_is_migrated_served_taken_back_and_migrated_again(kind: K
 
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_over);
@@ -55,7 +55,7 @@ async fn lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_o
         .set("migration_mode", "online")
         // Slow enough not to end before its rate is raised.
         .set("migration_units_per_second", 1);
-    assert!(installation.serve().terminate().success());
+    installation.serve().stop();
     let installation = installation.set("pin_data_version", serde_json::Value::Null);
     let mut host = installation.serve();
     answers_as_diego_did(host.address).await;
@@ -66,7 +66,7 @@ async fn lists_are_those_of_diego_during_an_online_migration_and_after_its_cut_o
     installation.succeed(&["migrate", "rate", "none"]);
     host.wait_for_line(|line| line.contains("cut over"));
     answers_as_diego_did(host.address).await;
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(status_and_plan_describe_database_and_pending_migrations);
@@ -106,7 +106,7 @@ async fn database_pinned_below_the_native_version_is_served_unmigrated(kind: Kin
         .set("pin_data_version", VERSION);
     let host = installation.serve();
     answers_as_diego_did(host.address).await;
-    assert!(host.terminate().success());
+    host.stop();
     let status = installation.succeed(&["migrate", "status"]);
     assert!(
         status.contains(&format!("Version    {VERSION}")),

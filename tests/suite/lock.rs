@@ -121,10 +121,7 @@ async fn standby_is_healthy_with_a_closed_port_and_takes_over_when_the_master_en
         std::net::TcpStream::connect(&api).is_err(),
         "the port of a standby is closed"
     );
-    let ended = tokio::task::spawn_blocking(move || master.terminate())
-        .await
-        .unwrap();
-    assert!(ended.success(), "{ended}");
+    master.end().await;
     let host = waiting.await.unwrap();
     upsert_domain(host.address, "after").await.unwrap();
     assert!(healthy().await);

@@ -463,7 +463,7 @@ async fn no_list_and_no_look_up_examines_more_than_it_returns(kind: Kind) {
     make(&host, &calls, executions).await;
     let executed = log.next();
     assert_examines_what_it_returns(&executed, executions, "emptied, analysed and filled again");
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_server!(convergence_reads_the_definitions_of_tasks_that_wait_for_an_auction_alone);
@@ -507,5 +507,5 @@ async fn convergence_reads_the_definitions_of_tasks_that_wait_for_an_auction_alo
     for one in whole {
         assert!(one.returned == 3 && one.is_by_key(), "{one:#?}");
     }
-    assert!(host.terminate().success());
+    host.stop();
 }

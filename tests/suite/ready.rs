@@ -29,7 +29,7 @@ fn host_and_its_commands_need_no_authorities_of_the_system() {
     let host = Host::start(without(&["serve"]), "serving");
     let ready = without(&["ready", "--wait", "30"]).output().unwrap();
     assert_eq!(succeeded(ready), "The host is ready.\n");
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -57,12 +57,7 @@ async fn ready_reports_a_host_that_is_healthy_and_the_reason_if_it_is_not() {
         result,
         json!({ "ready": true, "address": address.to_string(), "reason": null })
     );
-    assert!(
-        tokio::task::spawn_blocking(|| host.terminate())
-            .await
-            .unwrap()
-            .success()
-    );
+    host.end().await;
     let output = installation.run(&["ready", "--wait", "1", "--json"]);
     let result: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(

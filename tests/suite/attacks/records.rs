@@ -288,7 +288,7 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
     );
     let before = instances(&host, "many").await;
     watch.assert_unharmed().await;
-    assert!(host.terminate().success());
+    host.stop();
 
     installation.succeed(&["migrate", "down", "--to", &EARLIEST_LONG.to_string()]);
     installation.succeed(&["migrate", "plan", "--check"]);
@@ -304,7 +304,7 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
         [all.clone(), all.clone(), all.clone(), all.clone()]
     );
     watch.assert_unharmed().await;
-    assert!(host.terminate().success());
+    host.stop();
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
     assert_eq!(
@@ -312,7 +312,7 @@ async fn largest_records_that_the_api_accepts_migrate_and_are_listed() {
         [all.clone(), all.clone(), all.clone(), all]
     );
     assert_eq!(instances(&host, "many").await, before);
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -353,7 +353,7 @@ async fn record_too_large_for_modules_is_left_out_alone() {
         line.contains("too large for clients of an older version") && line.contains("huge")
     });
     watch.assert_unharmed().await;
-    assert!(host.terminate().success());
+    host.stop();
 
     let down = ["migrate", "down", "--to", &EARLY.to_string()];
     let plan = installation.run(&["migrate", "plan", "--check", "--to", &EARLY.to_string()]);
@@ -380,7 +380,7 @@ async fn record_too_large_for_modules_is_left_out_alone() {
         all,
         "it comes back where no module has to take it"
     );
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -393,7 +393,7 @@ async fn characters_of_four_bytes_are_refused_by_column_on_a_three_byte_schema()
     let database = installation.database.open().await;
     execute(&database, "ALTER DATABASE CHARACTER SET utf8mb3").await;
     database.close().await;
-    assert!(installation.serve().terminate().success());
+    installation.serve().stop();
     for version in [EARLIEST_LONG, NEWEST] {
         let pinned = Installation::on(installation.database.clone(), &modules::modules())
             .set("pin_data_version", version);
@@ -469,7 +469,7 @@ async fn characters_of_four_bytes_are_refused_by_column_on_a_three_byte_schema()
         let removed: proto::DesiredLrpLifecycleResponse =
             host.call("/v1/desired_lrp/remove", &request).await;
         assert_eq!(removed.error, None);
-        assert!(host.terminate().success());
+        host.stop();
         if version < NEWEST {
             installation.succeed(&["migrate", "up"]);
         }

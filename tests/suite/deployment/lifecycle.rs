@@ -258,10 +258,7 @@ async fn health_check_writes_once_an_online_migration_has_created_its_table(kind
     fixture::write_to(&deployment.database).await;
     let host = deployment.serve().await;
     row_of_the_health_check(&deployment).await;
-    let status = tokio::task::spawn_blocking(move || host.terminate())
-        .await
-        .unwrap();
-    assert_eq!(status.code(), Some(0));
+    host.end().await;
 }
 
 on_each_database!(healthy_database_passes_the_health_check);
@@ -272,10 +269,7 @@ async fn healthy_database_passes_the_health_check(kind: Kind) {
     let host = deployment.serve().await;
     row_of_the_health_check(&deployment).await;
     assert!(ping(&deployment.client(), host.address).await.unwrap());
-    let status = tokio::task::spawn_blocking(move || host.terminate())
-        .await
-        .unwrap();
-    assert_eq!(status.code(), Some(0));
+    host.end().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

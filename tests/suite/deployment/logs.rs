@@ -163,10 +163,7 @@ async fn access_log_names_the_client_of_each_request() {
     let host = deployment.serve().await;
     let client = deployment.client_as(Some(&deployment.authority.issue("cell-7", VALID)));
     assert!(ping(&client, host.address).await.unwrap());
-    let status = tokio::task::spawn_blocking(move || host.terminate())
-        .await
-        .unwrap();
-    assert!(status.success());
+    host.end().await;
     let text = std::fs::read_to_string(deployment.path("access.log")).unwrap();
     let lines: Vec<Value> = text
         .lines()
@@ -218,10 +215,7 @@ async fn access_log_cuts_long_paths() {
             .post(format!("https://{}{path}", host.address));
         assert_eq!(request.send().await.unwrap().status(), 404);
     }
-    let status = tokio::task::spawn_blocking(move || host.terminate())
-        .await
-        .unwrap();
-    assert!(status.success());
+    host.end().await;
     let text = std::fs::read_to_string(deployment.path("access.log")).unwrap();
     let mut logged: Vec<String> = text
         .lines()

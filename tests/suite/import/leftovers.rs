@@ -37,7 +37,7 @@ async fn database_that_another_bbs_has_used_since_is_not_dropped(kind: Kind) {
     };
     let answer: proto::UpsertDomainResponse = host.call("/v1/domains/upsert", &upsert).await;
     assert_eq!(answer.error, None);
-    assert!(host.terminate().success());
+    host.stop();
     let database = installation.database.open().await;
     execute(&database, BEGUN).await;
     database.close().await;

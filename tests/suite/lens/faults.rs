@@ -156,7 +156,7 @@ async fn removal_of_a_record_removes_its_residue() {
             .as_u16(),
         200
     );
-    assert!(host.terminate().success());
+    host.stop();
     assert_eq!((residue(&guids[0]).await, residue(&guids[1]).await), (0, 1));
 }
 

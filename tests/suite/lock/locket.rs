@@ -56,9 +56,7 @@ async fn one_host_holds_the_lock_and_releases_it_at_termination(kind: Kind) {
     let waiting = standby(&other);
     until(|| locket.callers().iter().any(|caller| caller == "other")).await;
     assert!(!waiting.is_finished());
-    tokio::task::spawn_blocking(move || master.terminate())
-        .await
-        .unwrap();
+    master.end().await;
     let host = waiting.await.unwrap();
     assert_eq!(locket.holder().as_deref(), Some("other"));
     upsert_domain(host.address, "after").await.unwrap();

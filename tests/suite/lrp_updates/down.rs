@@ -153,7 +153,7 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
         .map(|of| &of.definition_id)
         .collect();
     assert_eq!(ids, [b"version-3", b"version-2", b"version-1"]);
-    assert!(host.terminate().success());
+    host.stop();
 
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -177,7 +177,7 @@ async fn update_under_way_continues_after_a_migration_down_and_up(kind: Kind) {
     host.call::<proto::ActualLrpLifecycleResponse>(REMOVE, &remove(0, Some("old-0")))
         .await;
     until_ended(&host).await;
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 /// Goal: no LRP can keep a database from a migration down. Method: all definitions that one is
@@ -194,13 +194,13 @@ async fn lrp_with_many_large_definitions_migrates_down_and_up() {
     }
     let kept = ["version-12", "version-11", "version-10"];
     assert_eq!(listed_ids(&host).await, kept);
-    assert!(host.terminate().success());
+    host.stop();
 
     installation.succeed(&["migrate", "down", "--to", &BEFORE.to_string()]);
     installation.succeed(&["migrate", "up"]);
     let host = installation.serve();
     assert_eq!(listed_ids(&host).await, kept);
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(residue_of_a_record_stays_when_an_update_begins_and_ends);
@@ -211,7 +211,7 @@ async fn residue_of_a_record_stays_when_an_update_begins_and_ends(kind: Kind) {
         Installation::new(&modules::modules(), kind).set("converge_repeat_interval", "200ms");
     let host = installation.serve();
     desire_version_1(&host).await;
-    assert!(host.terminate().success());
+    host.stop();
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     stored
         .execute("UPDATE desired_lrps SET update_strategy = 1")
@@ -236,7 +236,7 @@ async fn residue_of_a_record_stays_when_an_update_begins_and_ends(kind: Kind) {
     let host = installation.serve();
     update_on(&host, to(definition("version-2"))).await;
     until_ended(&host).await;
-    assert!(host.terminate().success());
+    host.stop();
     assert_eq!(residue().await, before);
 }
 
@@ -249,7 +249,7 @@ async fn definitions_return_to_an_lrp_that_was_scaled_meanwhile(kind: Kind) {
     let host = installation.serve();
     begin_update_to_version_3(&host).await;
     until_async(async || status_of(&host).await.waiting > 0).await;
-    assert!(host.terminate().success());
+    host.stop();
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
     let before = stored.rows(DEFINITIONS).await;
 
@@ -313,7 +313,7 @@ async fn record_that_is_made_anew_gets_nothing_of_its_predecessor(kind: Kind) {
         0,
         "an update is under way"
     );
-    assert!(host.terminate().success());
+    host.stop();
 
     installation.succeed(&["migrate", "down", "--to", &VERSION.to_string()]);
     let stored = Stored::open(&installation.database, fixture::migrations()).await;
@@ -330,5 +330,5 @@ async fn record_that_is_made_anew_gets_nothing_of_its_predecessor(kind: Kind) {
     let status = status_of(&host).await;
     assert_eq!((&status.definition_id, status.started_at), (ids[0], 0));
     assert_eq!(status.previous_definition_id, Vec::<u8>::new());
-    assert!(host.terminate().success());
+    host.stop();
 }

@@ -28,7 +28,7 @@ async fn with_an_archive(kind: Kind) -> (Installation, Vec<proto::ArchivedLrpDef
     until_ended(&host).await;
     let definitions = definitions_of(&host).await;
     assert_eq!(definitions.len(), 2);
-    assert!(host.terminate().success());
+    host.stop();
     (installation, definitions)
 }
 
@@ -67,7 +67,7 @@ async fn archived_definition_is_read_with_the_new_key_alone_after_a_rotation(kin
     let host = installation.serve();
     assert_eq!(definitions_of(&host).await, definitions);
     roll_back_on(&host, "version-1").await;
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(definition_that_cannot_be_read_is_quarantined_on_the_way_down_and_restored);
@@ -105,7 +105,7 @@ async fn definition_that_cannot_be_read_is_quarantined_on_the_way_down_and_resto
     let host = installation.serve();
     assert_eq!(definitions_of(&host).await, definitions);
     roll_back_on(&host, "version-1").await;
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(instance_may_run_without_being_routable_for_as_long_as_configured);
@@ -130,7 +130,7 @@ async fn instance_may_run_without_being_routable_for_as_long_as_configured(kind:
         crate::harness::pause().await;
     };
     assert_eq!(reason, "the instance runs and is not routable");
-    assert!(host.terminate().success());
+    host.stop();
 }
 
 on_each_database!(halt_of_an_update_and_its_end_are_logged);
@@ -153,5 +153,5 @@ async fn halt_of_an_update_and_its_end_are_logged(kind: Kind) {
     };
     change(&host, CANCEL, &request).await;
     host.wait_for_line(|line| line.contains("\"bbs.lrp-update.resumed\""));
-    assert!(host.terminate().success());
+    host.stop();
 }
