@@ -15,7 +15,7 @@ use futures_util::future::FusedFuture;
 
 use super::prepared::{check_versions, load};
 use super::report::MetricsReporter;
-use super::takeover::for_a_while;
+use super::takeover::examine_briefly;
 use super::{Prepared, StartupError};
 use crate::domain::Service;
 use crate::lock::fence::Fence;
@@ -69,12 +69,12 @@ impl Prepared {
     pub(super) async fn reload_as_standby(&mut self) -> ReloadResult {
         let result = match self.with_reloaded_modules().await {
             // Reports a refusal of the takeover now, while an operator is watching.
-            Ok(next) => for_a_while(next.may_serve()).await.map(|()| next),
+            Ok(next) => examine_briefly(next.may_serve()).await.map(|()| next),
             Err(error) => Err(error),
         };
         logged(result.map(|next| {
             let report = next.report_since(self, None);
-            self.take_up(next);
+            self.adopt(next);
             report
         }))
     }
@@ -102,9 +102,9 @@ impl Serving<'_> {
     ) -> Result<Infallible, StartupError> {
         let mut work = pin!(self.background(prepared.clone(), begun).fuse());
         loop {
-            let request = alongside(work.as_mut(), requests.next()).await?;
+            let request = unless_work_fails(work.as_mut(), requests.next()).await?;
             // Compiling takes seconds; the work goes on.
-            let loaded = alongside(work.as_mut(), prepared.with_reloaded_modules()).await?;
+            let loaded = unless_work_fails(work.as_mut(), prepared.with_reloaded_modules()).await?;
             let result = match loaded {
                 Ok(next) => {
                     if !next.has_migrations_of(prepared) && !work.is_terminated() {
@@ -115,14 +115,15 @@ impl Serving<'_> {
                     }
                     let is_idle = work.is_terminated();
                     let changed =
-                        alongside(work.as_mut(), self.change_to(&next, prepared, is_idle)).await?;
+                        unless_work_fails(work.as_mut(), self.change_to(&next, prepared, is_idle))
+                            .await?;
                     changed.map(|begun| (next, begun))
                 }
                 Err(error) => Err(error),
             };
             let result = result.map(|(next, begun)| {
                 let report = next.report_since(prepared, begun.as_ref().map(Online::to));
-                prepared.take_up(next);
+                prepared.adopt(next);
                 if let Some(online) = begun {
                     work.set(
                         self.background(prepared.clone(), Some((online, Instant::now())))
@@ -169,7 +170,8 @@ impl Serving<'_> {
         }
         next.may_serve().await?;
         let online = if is_idle {
-            self.begin_migration(next, same_migrations).await?
+            self.begin_migration_after_reload(next, same_migrations)
+                .await?
         } else {
             None
         };
@@ -181,7 +183,7 @@ impl Serving<'_> {
         Ok(online)
     }
 
-    async fn begin_migration(
+    async fn begin_migration_after_reload(
         &self,
         next: &Prepared,
         same_migrations: bool,
@@ -191,7 +193,7 @@ impl Serving<'_> {
         if matches!(decision, Decision::Begin { .. } | Decision::Continue { .. })
             && let Start::Follow(online) = next.begin_to(self.fence).await?
         {
-            return self.follow(next, online).await.map(Some);
+            return self.record_changes_for(next, online).await.map(Some);
         }
         if let Found::Versioned { current, .. } = found
             && !same_migrations
@@ -209,7 +211,11 @@ impl Serving<'_> {
     }
 
     /// From here on, what clients change is recorded.
-    async fn follow(&self, next: &Prepared, online: Online) -> Result<Online, StartupError> {
+    async fn record_changes_for(
+        &self,
+        next: &Prepared,
+        online: Online,
+    ) -> Result<Online, StartupError> {
         let recording = async {
             let access = next.access_following(self.fence, &online).await?;
             let switch = self.store.switch_between_lists().await;
@@ -232,7 +238,7 @@ impl Serving<'_> {
 ///
 /// # Errors
 /// The work has failed.
-async fn alongside<T>(
+async fn unless_work_fails<T>(
     mut work: Pin<&mut impl FusedFuture<Output = Result<(), StartupError>>>,
     task: impl Future<Output = T>,
 ) -> Result<T, StartupError> {

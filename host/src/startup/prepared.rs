@@ -328,7 +328,7 @@ impl Prepared {
 
     /// Continues with the same parts and other modules. Folders that are new among them are noted
     /// as the first ones were.
-    pub(super) fn take_up(&mut self, next: Self) {
+    pub(super) fn adopt(&mut self, next: Self) {
         if next.catalog.folders() > self.catalog.folders() {
             note_unverified(&next.config, &next.catalog);
         }

@@ -69,7 +69,7 @@ impl Prepared {
     /// As [`Prepared::new`]; or a text is sealed under a key that is not configured, or is wrong.
     pub(super) async fn with_tried_keys(config: Config) -> Result<Self, StartupError> {
         let prepared = Self::new(config, &Progress::default()).await?;
-        match for_a_while(prepared.check_keys()).await {
+        match examine_briefly(prepared.check_keys()).await {
             Err(StartupError::Keys(refused)) if refused.is_about_keys() => Err(refused.into()),
             // Another host may change the tables meanwhile. The examination under the lock reports
             // what is wrong with them.
@@ -196,7 +196,7 @@ impl Prepared {
         };
         let lock = self.lock(LockPurpose::Command).await?;
         if lock.is_free_lease().await? {
-            for_a_while(look()).await?;
+            examine_briefly(look()).await?;
         }
         let lock = match lock.try_take().await? {
             Some(taken) => taken,
@@ -228,7 +228,7 @@ impl Prepared {
         let ttl_in_seconds = self.config.lock.ttl.as_secs();
         tracing::info!(name: "locket-lock.started", ttl_in_seconds, "taking the lock, or waiting for it");
         if lock.is_free_lease().await? {
-            for_a_while(self.may_serve()).await?;
+            examine_briefly(self.may_serve()).await?;
         }
         tokio::select! {
             taken = lock.take() => Ok(taken?),
@@ -316,7 +316,7 @@ pub(super) fn check_version(
 
 /// Ends an examination that takes too long, because a table is locked; it is repeated once the lock
 /// is held.
-pub(super) async fn for_a_while(
+pub(super) async fn examine_briefly(
     look: impl Future<Output = Result<(), StartupError>>,
 ) -> Result<(), StartupError> {
     tokio::time::timeout(LONGEST_FIRST_LOOK, look)
