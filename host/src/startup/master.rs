@@ -22,7 +22,7 @@ use crate::http::{self, Port};
 use crate::import::{Due, Reimport};
 use crate::lock::HeldLock;
 use crate::lock::fence::Fence;
-use crate::migrate::online::Start;
+use crate::migrate::online::{Online, Start};
 use crate::migrate::{Decision, Reason};
 use crate::reload::ReloadReceiver;
 use crate::shutdown::Shutdown;
@@ -52,12 +52,7 @@ impl MasterStage<'_> {
         tasks: &mut EssentialTasks,
         announce: impl FnOnce(&Served),
     ) -> Result<(), StartupError> {
-        let Self {
-            front,
-            lock,
-            shutdown,
-            ..
-        } = *self;
+        let Self { lock, shutdown, .. } = *self;
         let progress = prepared.progress.clone();
         // Before the port opens: requests wait in this phase alone.
         progress.enter(TAKEOVER, "taking over from the previous master", None);
@@ -72,7 +67,11 @@ impl MasterStage<'_> {
             // Fails only if the server has ended already.
             let _ = end_server.send(Some(request_drain(is_bosh_job, shutdown)));
         };
-        let served_store = OnceLock::new();
+        let master = MasterWork {
+            front: self.front,
+            address,
+            served_store: OnceLock::new(),
+        };
         let work = async {
             let fence = tokio::select! {
                 fence = take_over(prepared) => fence?,
@@ -81,7 +80,7 @@ impl MasterStage<'_> {
                 }
             };
             let back_to = tokio::select! {
-                end = work_and_serve(prepared, reloads, front, &fence, address, announce, &served_store) => match end? {
+                end = master.run(prepared, reloads, &fence, announce) => match end? {
                     MasterEnd::GivenUp => None,
                     // It has begun: the next host completes it, whatever ended the one before.
                     MasterEnd::UnfinishedRollback => prepared.config.migration.rollback_on_drain_to,
@@ -91,7 +90,8 @@ impl MasterStage<'_> {
             };
             progress.enter("drain", "waiting for requests in flight", None);
             if let Some(to) = back_to {
-                return drain::roll_back(prepared, &fence, served_store.get(), to, shutdown).await;
+                let store = master.served_store.get();
+                return drain::roll_back(prepared, &fence, store, to, shutdown).await;
             }
             close_port();
             drain::finish_rotation(prepared, &fence, shutdown, Some(drain::ROTATION)).await
@@ -171,74 +171,101 @@ impl MasterEnd {
     }
 }
 
-/// Migrates and serves. Returns only on failure, if a table is gone, or, before it has migrated or
-/// served, if an earlier host had begun a rollback.
-async fn work_and_serve(
-    prepared: &mut Prepared,
-    reloads: &mut ReloadReceiver,
-    front: &Front,
-    fence: &Fence,
+/// The work of a master whose port is open.
+struct MasterWork<'a> {
+    front: &'a Front,
     address: SocketAddr,
-    announce: impl FnOnce(&Served),
-    served_store: &OnceLock<Store>,
-) -> Result<MasterEnd, StartupError> {
-    let report = MetricsReporter::new(prepared, front);
-    let began = Instant::now();
-    let import = prepared.import_if_due(fence, Reimport::Refuse).await?;
-    // What was imported is served, and a mark in etcd ends the older BBS, once the migration has
-    // succeeded.
-    let is_new = import.due == Due::Unmarked { served: false };
-    let Some(started) = begin_migration(prepared, fence, is_new).await? else {
-        return Ok(MasterEnd::UnfinishedRollback);
-    };
-    let (online, data_version) = match started {
-        Start::Done(decision) => {
-            finished_migrations(&report, began);
-            (None, version_after(prepared, &decision))
+    /// Set once the API is served.
+    served_store: OnceLock<Store>,
+}
+
+impl MasterWork<'_> {
+    /// Migrates and serves. Returns only on failure, if a table is gone, or, before it has migrated
+    /// or served, if an earlier host had begun a rollback.
+    async fn run(
+        &self,
+        prepared: &mut Prepared,
+        reloads: &mut ReloadReceiver,
+        fence: &Fence,
+        announce: impl FnOnce(&Served),
+    ) -> Result<MasterEnd, StartupError> {
+        let report = MetricsReporter::new(prepared, self.front);
+        let began = Instant::now();
+        let import = prepared.import_if_due(fence, Reimport::Refuse).await?;
+        // What was imported is served, and a mark in etcd ends the older BBS, once the migration
+        // has succeeded.
+        let is_new = import.due == Due::Unmarked { served: false };
+        let Some(started) = begin_migration(prepared, fence, is_new).await? else {
+            return Ok(MasterEnd::UnfinishedRollback);
+        };
+        let (online, data_version) = match started {
+            Start::Done(decision) => {
+                finished_migrations(&report, began);
+                (None, version_after(prepared, &decision))
+            }
+            Start::Follow(online) => {
+                let from = online.from();
+                (Some(online), from)
+            }
+        };
+        let unmarked = prepared.mark_import(fence, import).await?;
+        let store = open_store(prepared, fence, online.as_ref(), data_version).await?;
+        let service = prepared.service(store.clone(), self.front.clients.clone());
+        prepared.gate.open(Arc::new(prepared.api(service.clone())?));
+        if online.is_none() {
+            prepared.progress.enter(SERVING, "", None);
         }
-        Start::Follow(online) => {
-            let from = online.from();
-            (Some(online), from)
+        self.announce(prepared, data_version, announce);
+        let _ = self.served_store.set(store.clone());
+        let serving = Serving {
+            fence,
+            report: &report,
+            service: &service,
+            store: &store,
+        };
+        let beside = prepared.clone();
+        tokio::select! {
+            failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
+            never = report.publish_master_metrics() => match never {},
+            never = beside.keep_marking(fence, unmarked) => match never {},
+            failed = periodic::converge(&service, beside.config.convergence.repeat_interval) => failed.map(|never| match never {}),
+            failed = periodic::check_health(&beside, data_version) => failed.map(|never| match never {}),
+            error = service.given_up() => Ok(MasterEnd::of_missing_table(&error)),
         }
-    };
-    let unmarked = prepared.mark_import(fence, import).await?;
-    let access = match &online {
+    }
+
+    fn announce(
+        &self,
+        prepared: &Prepared,
+        data_version: DataVersion,
+        announce: impl FnOnce(&Served),
+    ) {
+        let address = self.address;
+        tracing::info!(name: "started", %address, data_version, "serving");
+        announce(&Served {
+            address,
+            data_version,
+            migrations: prepared.catalog.migrations().len(),
+            translators: prepared.catalog.translators().len(),
+        });
+    }
+}
+
+/// The store at a version, or with the changes that an online migration records.
+async fn open_store(
+    prepared: &Prepared,
+    fence: &Fence,
+    online: Option<&Online>,
+    data_version: DataVersion,
+) -> Result<Store, StartupError> {
+    let access = match online {
         None => {
             let stays = prepared.stays_at(data_version);
             prepared.access(fence, data_version, stays).await?
         }
         Some(online) => prepared.access_following(fence, online).await?,
     };
-    let store = prepared.store(fence, access);
-    let service = prepared.service(store.clone(), front.clients.clone());
-    prepared.gate.open(Arc::new(prepared.api(service.clone())?));
-    if online.is_none() {
-        prepared.progress.enter(SERVING, "", None);
-    }
-    let served = Served {
-        address,
-        data_version,
-        migrations: prepared.catalog.migrations().len(),
-        translators: prepared.catalog.translators().len(),
-    };
-    tracing::info!(name: "started", %address, data_version = served.data_version, "serving");
-    announce(&served);
-    let _ = served_store.set(store.clone());
-    let serving = Serving {
-        fence,
-        report: &report,
-        service: &service,
-        store: &store,
-    };
-    let beside = prepared.clone();
-    tokio::select! {
-        failed = serving.run(prepared, online.map(|online| (online, began)), reloads) => failed.map(|never| match never {}),
-        never = report.publish_master_metrics() => match never {},
-        never = beside.keep_marking(fence, unmarked) => match never {},
-        failed = periodic::converge(&service, beside.config.convergence.repeat_interval) => failed.map(|never| match never {}),
-        failed = periodic::check_health(&beside, served.data_version) => failed.map(|never| match never {}),
-        error = service.given_up() => Ok(MasterEnd::of_missing_table(&error)),
-    }
+    Ok(prepared.store(fence, access))
 }
 
 /// Migrates, or begins an online migration; a database that was just imported is migrated offline.
