@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use bbs_lens::layout::manifest::DataVersion;
+use bbs_work::causes::with_causes;
 
 use super::{Prepared, StartupError};
 use crate::keys::Unfinished;
@@ -120,8 +121,7 @@ async fn look(prepared: &Prepared, shutdown: &Shutdown) -> Option<Unfinished> {
 }
 
 fn warn_of_failure(error: &StartupError) {
-    let source = std::error::Error::source(error).map(ToString::to_string);
-    tracing::warn!(%error, source, "the key rotation failed while this host was stopping");
+    tracing::warn!(error = %with_causes(error), "the key rotation failed while this host was stopping");
 }
 
 /// The version to take the database back to. In a BOSH job only a drain does that: bpm kills the

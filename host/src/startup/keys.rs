@@ -8,6 +8,7 @@ use std::time::Instant;
 use backon::Retryable;
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
+use bbs_work::causes::with_causes;
 use bbs_work::pauses;
 
 use super::report::MetricsReporter;
@@ -234,8 +235,7 @@ impl Prepared {
                 !error.is_fence_lost() && !matches!(error, StartupError::MigrationUnderWay)
             })
             .notify(|error, delay| {
-                let source = std::error::Error::source(error).map(ToString::to_string);
-                tracing::warn!(%error, source, ?delay, "the key rotation failed and is retried");
+                tracing::warn!(error = %with_causes(error), ?delay, "the key rotation failed and is retried");
             })
             .await;
         self.progress.enter(before.phase, before.detail, None);
@@ -249,10 +249,8 @@ impl Prepared {
             Err(StartupError::MigrationUnderWay) => Ok(()),
             Err(error) if error.is_fence_lost() => Err(error),
             Err(error) => {
-                let source = std::error::Error::source(&error).map(ToString::to_string);
                 tracing::error!(
-                    %error,
-                    source,
+                    error = %with_causes(&error),
                     "the key rotation failed too often and continues at the next start; keep all keys, and restart the host"
                 );
                 Ok(())
