@@ -164,6 +164,11 @@ pub enum StartupError {
         "the certificates of the API cannot be used; correct `cert_file`, `key_file` or `ca_file`"
     )]
     Tls(#[from] TlsError),
+    #[error(
+        "the certificates for the database cannot be used; correct `sql_ca_cert_file`, or the files that \
+         `database_connection_string` names"
+    )]
+    DatabaseTls(#[source] TlsError),
     #[error("a client of another Diego component cannot be set up as configured")]
     Clients(#[from] ClientsError),
     #[error(transparent)]

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use bbs_database::Database;
+use bbs_database::{Address, Database, Tls};
 use bbs_encryption::Keyring;
 use bbs_work::progress::Progress;
 
@@ -12,12 +12,16 @@ use super::listeners::Front;
 use super::prepared::load_modules;
 use crate::admin::Socket;
 use crate::config::{Config, ExaminedConfig, RepConfig};
+use crate::etcd::client::EtcdClient;
 use crate::http::AccessLog;
+use crate::import::ImportError;
 use crate::logs::Redactor;
+use crate::tls::{self, TlsError};
 
 /// The faults that keep a host with this configuration from starting, whatever the state of its
-/// database: those of its keys, then those of what the other keys name. Opens no port. `loading`
-/// shows that modules are compiled.
+/// database: those of its keys, then those of what the other keys name. The files for etcd, which
+/// only a start with an empty database reads, are among them. Opens no port. `loading` shows that
+/// modules are compiled.
 pub async fn faults(examined: ExaminedConfig, loading: &Progress) -> Vec<anyhow::Error> {
     let faulty = examined.faulty_keys();
     let mut config = without(examined.config.clone(), &faulty);
@@ -37,6 +41,8 @@ pub async fn faults(examined: ExaminedConfig, loading: &Progress) -> Vec<anyhow:
     let database = Database::check_place(&config.database)
         .err()
         .map(StartupError::from);
+    let etcd = config.etcd.as_ref();
+    let etcd = etcd.and_then(|etcd| EtcdClient::new(etcd).err());
     let access_log = config.listeners.access_log.as_deref();
     let access_log = access_log.and_then(|path| AccessLog::check_place(path).err());
     let has_modules = !is_any_of(&faulty, &["modules_dir", "modules_dirs"]);
@@ -50,6 +56,12 @@ pub async fn faults(examined: ExaminedConfig, loading: &Progress) -> Vec<anyhow:
         .chain(certificates)
         .chain(clients.into_iter().map(StartupError::from))
         .chain(database)
+        .chain(
+            database_files(&config.database)
+                .into_iter()
+                .map(StartupError::DatabaseTls),
+        )
+        .chain(etcd.map(|fault| StartupError::from(ImportError::from(fault))))
         .chain(access_log.map(StartupError::from))
         .chain(modules);
     of_keys
@@ -57,6 +69,27 @@ pub async fn faults(examined: ExaminedConfig, loading: &Progress) -> Vec<anyhow:
         .chain(redactor)
         .chain(of_start.map(anyhow::Error::from))
         .collect()
+}
+
+/// The faults of the files that secure connections to the database. Its driver reads them for each
+/// connection, and reports a missing one as if the server were away.
+fn database_files(address: &Address) -> Vec<TlsError> {
+    let Address::Server(server) = address else {
+        return Vec::new();
+    };
+    let authority = match &server.tls {
+        Tls::Off => return Vec::new(),
+        Tls::Verified {
+            ca_file: Some(file),
+            ..
+        } => tls::client::check_authority(file).err(),
+        Tls::Preferred | Tls::Required | Tls::Verified { ca_file: None, .. } => None,
+    };
+    let certificate = server
+        .client_certificate
+        .as_ref()
+        .and_then(|files| tls::client::check_pair(&files.certificate, &files.key).err());
+    authority.into_iter().chain(certificate).collect()
 }
 
 /// The parts that a host with this configuration would do without.
@@ -87,6 +120,7 @@ fn without(mut config: Config, faulty: &BTreeSet<String>) -> Config {
             _ if key.starts_with("rep_") => config.clients.rep = RepConfig::default(),
             _ if key.starts_with("locket_") => config.lock.locket = None,
             _ if key.starts_with("loggregator") => config.clients.loggregator = None,
+            _ if key.starts_with("etcd_") => config.etcd = None,
             _ => {}
         }
     }

@@ -240,6 +240,52 @@ async fn check_config_reports_all_faults_at_once() {
 }
 
 #[test]
+fn check_config_reads_the_certificates_of_the_database_and_of_etcd() {
+    let at = |name: &str| format!("/nonexistent/{name}");
+    let of_server = |driver: &str, connection: &str| {
+        Installation::new(&modules(), Kind::Sqlite)
+            .set("database_driver", driver)
+            .set("database_connection_string", connection)
+    };
+    let mysql = of_server("mysql", "diego:p@tcp(127.0.0.1:1)/diego")
+        .set("sql_ca_cert_file", at("sql-ca.crt"))
+        .set("etcd_cluster_urls", json!(["https://127.0.0.1:1"]))
+        .set("etcd_ca_file", at("etcd-ca.crt"))
+        .set("etcd_cert_file", at("etcd.crt"))
+        .set("etcd_key_file", at("etcd.key"));
+    let postgres = of_server(
+        "postgres",
+        "postgres://diego:p@127.0.0.1:1/diego?sslcert=/nonexistent/sql.crt&sslkey=/nonexistent/sql.key",
+    );
+    let of_etcd = "correct `etcd_cert_file`, `etcd_key_file` or `etcd_ca_file`";
+    for (installation, parts) in [
+        (
+            mysql,
+            &[
+                "correct `sql_ca_cert_file`",
+                "cannot read /nonexistent/sql-ca.crt",
+                of_etcd,
+                "cannot read /nonexistent/etcd-ca.crt",
+            ][..],
+        ),
+        (
+            postgres,
+            &[
+                "the files that `database_connection_string` names",
+                "cannot read /nonexistent/sql.crt",
+            ][..],
+        ),
+    ] {
+        let output = installation.run(&["check-config"]);
+        let errors = errors(&output);
+        assert_eq!(output.status.code(), Some(2), "{errors}");
+        for part in parts {
+            assert!(errors.contains(part), "{part:?} is not in {errors}");
+        }
+    }
+}
+
+#[test]
 fn check_config_finds_places_that_a_host_cannot_use() {
     let installation = Installation::new(&modules(), Kind::Sqlite);
     let folder = installation.folder().to_owned();
