@@ -23,10 +23,18 @@ end";
 
 /// Runs a command whose standard input and outputs are a terminal, at which a line is typed.
 pub fn run(command: &Command, answer: &str) -> AtTerminal {
-    let output = Command::new("ruby")
+    let mut terminal = Command::new("ruby");
+    terminal
         .args(["-rpty", "-e", SCRIPT, "--", answer])
         .arg(command.get_program())
-        .args(command.get_args())
+        .args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => terminal.env(name, value),
+            None => terminal.env_remove(name),
+        };
+    }
+    let output = terminal
         .output()
         .expect("`ruby` is installed; `tests/run` does that");
     AtTerminal {

@@ -373,6 +373,35 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
 }
 
 #[tokio::test]
+async fn edit_at_a_terminal_keeps_a_file_that_is_not_imported() {
+    let case = Quarantined::new(Kind::Sqlite).await;
+    let before = dump(&case.installation().database).await;
+    for (script, parts) in [
+        (
+            // A letter of Latin-1.
+            "printf '\\351' >> \"$1\"",
+            &["is not of the form", "The editor opens again"][..],
+        ),
+        (
+            "sed -i 's/\"unit\": \"[^\"]*\"/\"unit\": \"other\"/' \"$1\"",
+            &["there is no unit \"other\" in quarantine"][..],
+        ),
+    ] {
+        let edited = terminal::run(&case.edit(script), "n");
+        assert!(!edited.status.success(), "{}", edited.output);
+        assert_contains(&edited.output, parts);
+        let [folder] = &case.left_in_temporary()[..] else {
+            panic!("{}", edited.output)
+        };
+        let kept = folder.join("unit.json");
+        assert!(kept.is_file());
+        assert_contains(&edited.output, &[&format!("stays in {}", kept.display())]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+    assert_eq!(dump(&case.installation().database).await, before);
+}
+
+#[tokio::test]
 async fn signal_ends_an_edit_and_removes_its_file() {
     let case = Quarantined::new(Kind::Sqlite).await;
     let before = dump(&case.installation().database).await;

@@ -1,10 +1,10 @@
 //! The operator's editor on decrypted content: a private file in a folder of its own, which is
-//! removed however the command ends, but by SIGKILL.
+//! removed at the end, also by signals but SIGKILL, unless the caller keeps it.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use tempfile::TempDir;
 use tokio::process::Command;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -24,7 +24,7 @@ pub(super) const DOCUMENT_BYTES: u64 = 1 << 30;
 pub(super) struct EditedFile {
     editor: String,
     path: PathBuf,
-    _folder: TempDir,
+    folder: TempDir,
     signals: EndSignals,
 }
 
@@ -64,7 +64,7 @@ impl EditedFile {
         Ok(Self {
             editor,
             path,
-            _folder: folder,
+            folder,
             signals,
         })
     }
@@ -74,19 +74,24 @@ impl EditedFile {
     /// # Errors
     /// The editor cannot be started or fails, a signal ended this command, or the file cannot be
     /// read.
-    pub(super) async fn edited(&mut self) -> anyhow::Result<String> {
+    pub(super) async fn edited(&mut self) -> anyhow::Result<Vec<u8>> {
         let status = self.run().await?;
         ensure!(
             status.success(),
             "the editor `{}` failed ({status}); nothing was written",
             self.editor
         );
-        let bytes = bbs_files::read(&self.path, DOCUMENT_BYTES)
-            .context("the edited file cannot be read")?;
-        match String::from_utf8(bytes) {
-            Ok(text) => Ok(text),
-            Err(_) => bail!("the edited file is not UTF-8; nothing was written"),
-        }
+        bbs_files::read(&self.path, DOCUMENT_BYTES).context("the edited file cannot be read")
+    }
+
+    /// Keeps the file, whose content is not imported because of this fault, and names it.
+    pub(super) fn kept(self, fault: anyhow::Error) -> anyhow::Error {
+        let _ = self.folder.keep();
+        let path = self.path.display();
+        fault.context(format!(
+            "the edited content is not imported and stays in {path}, decrypted; correct it and give it to `bbs migrate quarantine \
+             import`, or delete it"
+        ))
     }
 
     async fn run(&mut self) -> anyhow::Result<ExitStatus> {

@@ -42,7 +42,8 @@ pub(super) struct ExportArgs {
 /// Correct the content of a unit in an editor, the one that VISUAL or EDITOR names.
 ///
 /// The editor gets what `export --decrypt` writes, in a private file that is removed afterwards.
-/// Its result is imported as by `import`. Without a change, nothing is written.
+/// Its result is imported as by `import`. Without a change, nothing is written. At a terminal, the
+/// editor opens again for content that does not fit, and a file that is not imported is kept.
 #[derive(Debug, Args)]
 pub(super) struct EditArgs {
     /// The unit's name as `list` prints it.
@@ -133,17 +134,18 @@ impl EditArgs {
                 .await?;
         let mut file = EditedFile::new(&text_of(&documents)?)?;
         let imported = loop {
-            let text = file.edited().await?;
-            match corrected(&prepared, &documents, &text).await {
+            let content = file.edited().await?;
+            let fault = match corrected(&prepared, &documents, &content).await {
                 Ok(imported) => break imported,
-                Err(fault) if is_of_content(&fault) && io::stdin().is_terminal() => {
-                    let question =
-                        format!("{fault}\nThe editor opens again with what you have written.");
-                    if confirm::confirmed(&question).is_err() {
-                        return Err(fault);
-                    }
-                }
-                Err(fault) => return Err(fault),
+                Err(fault) => fault,
+            };
+            // A program that edits has its work elsewhere.
+            if !io::stdin().is_terminal() {
+                return Err(fault);
+            }
+            let question = format!("{fault}\nThe editor opens again with what you have written.");
+            if !is_of_content(&fault) || confirm::confirmed(&question).is_err() {
+                return Err(file.kept(fault));
             }
         };
         prepared.database.close().await;
@@ -173,9 +175,9 @@ fn is_of_content(fault: &anyhow::Error) -> bool {
 async fn corrected(
     prepared: &Prepared,
     before: &[QuarantineDocument],
-    text: &str,
+    content: &[u8],
 ) -> anyhow::Result<Vec<QuarantineEntry>> {
-    let edited = documents_of("the edited file", text)?;
+    let edited = documents_of("the edited file", content)?;
     if edited == before {
         return Ok(Vec::new());
     }
@@ -193,8 +195,7 @@ impl ImportArgs {
         let name = file.display().to_string();
         let bytes = bbs_files::read(&file, DOCUMENT_BYTES)
             .with_context(|| format!("{name} cannot be read"))?;
-        let text = String::from_utf8(bytes).map_err(|_| anyhow::anyhow!("{name} is not UTF-8"))?;
-        let documents = documents_of(&name, &text)?;
+        let documents = documents_of(&name, &bytes)?;
         ensure!(!documents.is_empty(), "{name} has no entry");
         let prepared = existing(&shown.config).await?;
         let fence = fence_for_writes(&prepared).await?;
@@ -259,8 +260,8 @@ fn text_of(documents: &[QuarantineDocument]) -> anyhow::Result<String> {
 }
 
 /// The reason of a failure without the text at its place, which may be a secret.
-fn documents_of(name: &str, text: &str) -> Result<Vec<QuarantineDocument>, NoExport> {
-    serde_json::from_str(text).map_err(|fault| NoExport {
+fn documents_of(name: &str, content: &[u8]) -> Result<Vec<QuarantineDocument>, NoExport> {
+    serde_json::from_slice(content).map_err(|fault| NoExport {
         name: name.to_owned(),
         line: fault.line(),
         column: fault.column(),
