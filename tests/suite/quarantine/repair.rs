@@ -345,7 +345,8 @@ async fn unit_is_corrected_in_an_editor_whose_file_is_private_and_removed(kind: 
     assert_eq!(errors(&unchanged), "600\n700\n");
     assert_eq!(succeeded(unchanged), "Nothing was changed.\n");
     for (script, reason) in [
-        ("echo '{' > \"$1\"", "is not of the form"),
+        ("echo '{' > \"$1\"", "writes: it is no list of entries"),
+        ("echo '[{' > \"$1\"", "writes: it ends too early"),
         (
             "sed -i 's/\"domain\": \"[^\"]*\"/\"domain\": 7/' \"$1\"",
             "`domain`: expected a text",
@@ -380,7 +381,7 @@ async fn edit_at_a_terminal_keeps_a_file_that_is_not_imported() {
         (
             // A letter of Latin-1.
             "printf '\\351' >> \"$1\"",
-            &["is not of the form", "The editor opens again"][..],
+            &["it is not JSON in UTF-8", "The editor opens again"][..],
         ),
         (
             "sed -i 's/\"unit\": \"[^\"]*\"/\"unit\": \"other\"/' \"$1\"",

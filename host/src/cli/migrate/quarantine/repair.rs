@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail, ensure};
 use clap::Args;
+use serde_json::error::Category;
 
 use super::editor::{DOCUMENT_BYTES, EditedFile};
 use super::{ShownArgs, existing, fence_for_writes, lines, mode, rows};
@@ -156,10 +157,11 @@ impl EditArgs {
 /// The content that was edited cannot be read as entries.
 #[derive(Debug, thiserror::Error)]
 #[error(
-    "{name} is not of the form that `bbs migrate quarantine export` writes: line {line}, column {column}; nothing was written"
+    "{name} is not of the form that `bbs migrate quarantine export` writes: {what}, line {line}, column {column}; nothing was written"
 )]
 struct NoExport {
     name: String,
+    what: &'static str,
     line: usize,
     column: usize,
 }
@@ -263,6 +265,11 @@ fn text_of(documents: &[QuarantineDocument]) -> anyhow::Result<String> {
 fn documents_of(name: &str, content: &[u8]) -> Result<Vec<QuarantineDocument>, NoExport> {
     serde_json::from_slice(content).map_err(|fault| NoExport {
         name: name.to_owned(),
+        what: match fault.classify() {
+            Category::Eof => "it ends too early",
+            Category::Data => "it is no list of entries, or a member is missing or of another type",
+            Category::Syntax | Category::Io => "it is not JSON in UTF-8",
+        },
         line: fault.line(),
         column: fault.column(),
     })
