@@ -28,6 +28,15 @@ pub enum TlsError {
     NoCertificate { path: PathBuf },
     #[error("what is in {} cannot be read; it has to be PEM", .path.display())]
     Pem { path: PathBuf, source: pem::Error },
+    #[error("{} ends within a certificate or key; copy it again", .path.display())]
+    CutOff { path: PathBuf },
+    #[error("there is no private key in {}; it has to hold one, as PEM", .path.display())]
+    NoKey { path: PathBuf },
+    #[error(
+        "the key in {} is encrypted, and this host has no passphrase for it; decrypt the key with `openssl pkey`",
+        .path.display()
+    )]
+    EncryptedKey { path: PathBuf },
     #[error("there is no certificate that can be read in {}; have it made again", .path.display())]
     NotACertificate { path: PathBuf },
     #[error("the certificate in {} is valid from {from} to {to}, and that is not now; have it made again", .path.display())]
@@ -60,6 +69,13 @@ pub enum TlsError {
     },
 }
 
+/// Lines of a key that is encrypted with a passphrase: in the form of PKCS #8, and in the older
+/// forms.
+const ENCRYPTED_KEY: [&[u8]; 2] = [
+    b"-----BEGIN ENCRYPTED PRIVATE KEY-----",
+    b"Proc-Type: 4,ENCRYPTED",
+];
+
 /// Installs the provider as the process default, for libraries that use the default. Idempotent.
 pub fn choose_cryptography() {
     // An error means that it is installed already.
@@ -75,10 +91,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
 
 fn certificates(path: &Path, text: &[u8]) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
-    let found = found.map_err(|source| TlsError::Pem {
-        path: path.to_owned(),
-        source,
-    })?;
+    let found = found.map_err(|fault| malformed(path, fault))?;
     if found.is_empty() {
         Err(TlsError::NoCertificate {
             path: path.to_owned(),
@@ -142,8 +155,22 @@ fn authorities(path: &Path, text: &[u8]) -> Result<RootCertStore, TlsError> {
 }
 
 fn key(path: &Path, text: &[u8]) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(text).map_err(|source| TlsError::Pem {
-        path: path.to_owned(),
-        source,
-    })
+    let mut lines = text.split(|byte| matches!(byte, b'\r' | b'\n'));
+    if lines.any(|line| ENCRYPTED_KEY.contains(&line)) {
+        return Err(TlsError::EncryptedKey {
+            path: path.to_owned(),
+        });
+    }
+    PrivateKeyDer::from_pem_slice(text).map_err(|fault| malformed(path, fault))
+}
+
+/// The error of a file that is not what it has to be, without the bytes that the parser names.
+fn malformed(path: &Path, fault: pem::Error) -> TlsError {
+    let path = path.to_owned();
+    match fault {
+        pem::Error::MissingSectionEnd { .. } => TlsError::CutOff { path },
+        // A file without certificates is no error of the parser.
+        pem::Error::NoItemsFound => TlsError::NoKey { path },
+        source => TlsError::Pem { path, source },
+    }
 }

@@ -151,6 +151,37 @@ fn unusable_files_are_rejected_by_name() {
     assert!(folder.path("server.key").exists());
 }
 
+#[test]
+fn encrypted_missing_and_truncated_keys_are_rejected_as_such() {
+    let folder = CertificateFolder::new();
+    let whole = std::fs::read_to_string(folder.path("server.key")).unwrap();
+    let encrypted =
+        "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    let encrypted_in_the_older_form = "-----BEGIN EC PRIVATE KEY-----\r\nProc-Type: 4,ENCRYPTED\r\n\
+                                    DEK-Info: AES-128-CBC,00\r\n\r\nAAAA\r\n-----END EC PRIVATE KEY-----\r\n";
+    let certificate = folder.authority.pem();
+    for (text, reason) in [
+        (encrypted, "is encrypted"),
+        (encrypted_in_the_older_form, "is encrypted"),
+        (certificate.as_str(), "there is no private key in"),
+        (
+            &whole[..whole.len() / 2],
+            "ends within a certificate or key",
+        ),
+    ] {
+        folder.put("server.key", text);
+        let message = folder.read().unwrap_err().to_string();
+        assert!(
+            message.contains(reason) && message.contains("server.key"),
+            "{message}"
+        );
+    }
+    folder.put("ca.crt", &certificate[..certificate.len() / 2]);
+    folder.put("server.key", &whole);
+    let message = folder.read().unwrap_err().to_string();
+    assert!(message.contains("ca.crt ends within"), "{message}");
+}
+
 /// Its public key could not be compared with the private key, which would be reported as a
 /// mismatch.
 #[test]
