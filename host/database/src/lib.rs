@@ -238,6 +238,8 @@ pub enum DatabaseError {
         "{name} is not a database of SQLite; correct `database_connection_string`, or restore the file from a backup"
     )]
     OtherFile { name: String, source: SqlError },
+    #[error("the SQLite database {name} is damaged; restore the file from a backup")]
+    DamagedFile { name: String, source: SqlError },
     #[error(
         "cannot open the SQLite database {name}; check that this user may read and write it and its folder, and that the disk has \
          space"
@@ -277,6 +279,7 @@ impl DatabaseError {
             Self::Begin { source, .. } => errors::is_outage(source) || errors::is_transient(source),
             Self::NoPlace { .. }
             | Self::OtherFile { .. }
+            | Self::DamagedFile { .. }
             | Self::OpenFile { .. }
             | Self::LockedFile { .. }
             | Self::SharedSessions { .. }
@@ -313,8 +316,9 @@ impl Database {
     /// Creates an SQLite file that does not exist.
     ///
     /// # Errors
-    /// As [`Database::check_place`]; [`DatabaseError::OtherFile`], [`DatabaseError::OpenFile`] or
-    /// [`DatabaseError::Connect`], naming the database.
+    /// As [`Database::check_place`]; [`DatabaseError::OtherFile`],
+    /// [`DatabaseError::DamagedFile`], [`DatabaseError::OpenFile`] or [`DatabaseError::Connect`],
+    /// naming the database.
     pub async fn open(address: &Address) -> Result<Self, DatabaseError> {
         Self::check_place(address)?;
         let name = address.to_string();
@@ -346,6 +350,9 @@ impl Database {
             }))),
             (Err(source), Address::Sqlite(_)) if sqlite::is_other_file(&source) => {
                 Err(DatabaseError::OtherFile { name, source })
+            }
+            (Err(source), Address::Sqlite(_)) if sqlite::is_damaged_file(&source) => {
+                Err(DatabaseError::DamagedFile { name, source })
             }
             (Err(source), Address::Sqlite(_)) => Err(DatabaseError::OpenFile { name, source }),
             (Err(source), Address::Server(_)) => Err(DatabaseError::Connect { name, source }),

@@ -25,10 +25,12 @@ const CHECKPOINT_PAGES: &str = "8192";
 /// For the relaxed writer, 256 MiB: pages that a migration rewrites often, such as those of an
 /// index, are copied into the file less often.
 const CHECKPOINT_PAGES_RELAXED: &str = "65536";
-/// `SQLITE_NOTADB`.
-const NOT_A_DATABASE: &str = "26";
 /// `SQLITE_BUSY`.
 const BUSY: u32 = 5;
+/// `SQLITE_CORRUPT`.
+const CORRUPT: u32 = 11;
+/// `SQLITE_NOTADB`.
+const NOT_A_DATABASE: u32 = 26;
 
 pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
     protect(path);
@@ -80,18 +82,23 @@ pub(super) async fn open(path: &Path) -> Result<Pools, SqlError> {
 
 /// Whether a file could not be opened because it is not a database.
 pub(super) fn is_other_file(error: &SqlError) -> bool {
-    error
-        .as_database_error()
-        .and_then(|error| error.code())
-        .is_some_and(|code| code == NOT_A_DATABASE)
+    code(error) == Some(NOT_A_DATABASE)
+}
+
+/// Whether the content of a file contradicts itself, such as that of a truncated one.
+pub(super) fn is_damaged_file(error: &SqlError) -> bool {
+    code(error) == Some(CORRUPT)
 }
 
 /// Whether another connection had the write lock for as long as this one waits.
 pub(super) fn is_locked(error: &SqlError) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    // The upper bits say what it was waited for.
-    code.and_then(|code| code.parse::<u32>().ok())
-        .is_some_and(|code| code & 0xff == BUSY)
+    code(error) == Some(BUSY)
+}
+
+/// The result code, without the upper bits, which have its circumstances.
+fn code(error: &SqlError) -> Option<u32> {
+    let code: u32 = error.as_database_error()?.code()?.parse().ok()?;
+    Some(code & 0xff)
 }
 
 /// Makes the database and the files beside it private. SQLite gives new files beside it the
@@ -111,7 +118,7 @@ mod tests {
     use sqlx::SqliteConnection;
 
     use super::*;
-    use crate::{Address, Database, sql};
+    use crate::{Address, Database, DatabaseError, sql};
 
     #[tokio::test]
     async fn write_lock_of_another_program_is_recognised() {
@@ -131,6 +138,27 @@ mod tests {
         let malformed = sqlx::query("BEGIN NOTHING").execute(&mut other).await;
         let malformed = malformed.unwrap_err();
         assert!(!is_locked(&malformed), "{malformed}");
+    }
+
+    #[tokio::test]
+    async fn truncated_file_is_damaged() {
+        const PAGE: u64 = 4096;
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("bbs.db");
+        let address = Address::Sqlite(path.clone());
+        let database = Database::open(&address).await.unwrap();
+        let mut tx = database.write().await.unwrap();
+        tx.execute(sql("CREATE TABLE t (body BLOB)")).await.unwrap();
+        tx.commit().await.unwrap();
+        database.close().await;
+        let file = std::fs::File::options().write(true).open(&path).unwrap();
+        assert!(file.metadata().unwrap().len() > PAGE);
+        file.set_len(PAGE).unwrap();
+        let error = Database::open(&address).await.unwrap_err();
+        assert!(
+            matches!(error, DatabaseError::DamagedFile { .. }),
+            "{error:?}"
+        );
     }
 
     #[tokio::test]
