@@ -20,6 +20,7 @@ mod values;
 mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use serde_json::{Map, Value};
@@ -199,11 +200,8 @@ impl std::fmt::Debug for Config {
 /// Why a configuration cannot be used. Each message names the key and the correction.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
-    #[error("cannot read the configuration file {}; give its path with --config", .path.display())]
-    Read {
-        path: PathBuf,
-        source: std::io::Error,
-    },
+    #[error("cannot read the configuration file {}; {}", .path.display(), advice(.source))]
+    Read { path: PathBuf, source: io::Error },
     #[error("the configuration file {} is not a JSON object: {reason}", .path.display())]
     Parse {
         path: PathBuf,
@@ -276,6 +274,15 @@ impl ConfigError {
             Self::ConnectionString { .. } => Some("database_connection_string"),
             Self::Misspelt { written, .. } => Some(written),
         }
+    }
+}
+
+/// The correction for a file that could not be read.
+fn advice(fault: &io::Error) -> &'static str {
+    match fault.kind() {
+        ErrorKind::PermissionDenied => "check that this user may read it, and enter its folders",
+        ErrorKind::InvalidData => "save it as UTF-8",
+        _ => "give its path with --config",
     }
 }
 

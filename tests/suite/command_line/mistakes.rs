@@ -55,6 +55,12 @@ fn file_that_is_no_configuration_is_refused_with_the_reason() {
             );
         }
     }
+    std::fs::write(&file, b"{\"uuid\": \"\xe9\"}").unwrap();
+    fails(
+        &run_with(&file, &["check-config"]),
+        2,
+        &["bbs.json; save it as UTF-8"],
+    );
     let missing = folder.path().join("nowhere.json");
     fails(
         &run_with(&missing, &["check-config"]),
