@@ -204,6 +204,7 @@ fn dev_outside_a_repository_uses_the_modules_beside_the_executable() {
         error.contains("nor any beside the executable") && error.contains("`--modules`"),
         "{error}"
     );
+    assert_eq!(output.status.code(), Some(2), "{error}");
     modules::copy_folder(&modules::modules(), &shipped.path().join("modules"));
     drop(Host::start(command(), "serving diego's api"));
 }
@@ -228,6 +229,37 @@ fn second_dev_in_the_same_folder_ends_and_names_the_first() {
     assert_eq!(status.code(), Some(2), "{output}");
     let words = format!("process {}, which serves from", host.pid());
     assert!(output.contains(&words), "{output}");
+}
+
+#[test]
+fn options_with_which_no_host_can_start_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("t.yaml");
+    std::fs::write(&file, "").unwrap();
+    let file = file.to_str().unwrap();
+    let data = folder.path().join("data");
+    let data = data.to_str().unwrap();
+    let occupied = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let occupied = occupied.local_addr().unwrap().to_string();
+    for (data, listen, part) in [
+        (
+            file,
+            "127.0.0.1:0",
+            "is a file; name a folder with `--data`",
+        ),
+        ("/proc/x", "127.0.0.1:0", "cannot create /proc/x"),
+        (data, "0.0.0.0:0", "give `--listen` an address"),
+        (data, occupied.as_str(), "or change `--listen`"),
+    ] {
+        let mut command = harness::command();
+        command
+            .args(["dev", "--cells", "0", "--data", data, "--listen", listen])
+            .arg("--modules")
+            .arg(modules::modules());
+        let (status, output) = Host::begin(command).wait_for_end();
+        assert_eq!(status.code(), Some(2), "{output}");
+        assert!(output.contains(part), "{part:?} is not in {output}");
+    }
 }
 
 fn caller(host: &Host) -> Caller {

@@ -7,13 +7,14 @@ mod cells;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use bbs_database::Address;
 use bbs_model::lrp_update::Pace;
 use bbs_modules::build::{self, BuildRequest, SourceError};
 use bbs_work::progress::Progress;
 use clap::Args;
 
+use super::exit::NotStarted;
 use super::migrate::running_host;
 use super::output;
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_modules};
@@ -54,17 +55,40 @@ impl DevCommand {
     /// serves from it, the modules cannot be built, or the host cannot start or fails.
     pub async fn run(self) -> anyhow::Result<()> {
         let logs = Logs::readable(LogLevel::Error);
+        let config = self.prepared().await.map_err(NotStarted)?;
+        let announce = |served: &startup::Served| {
+            output::announce(welcome(served).trim_end());
+            if self.cells > 0 {
+                match SimulatedCells::new(served.address, self.cells) {
+                    Ok(cells) => drop(tokio::spawn(cells.run())),
+                    Err(error) => {
+                        output::note(format_args!("cannot simulate cells: {error}"));
+                    }
+                }
+            }
+        };
+        startup::serve(config, logs.level(), announce)
+            .await
+            .map_err(|failure| self.explained(failure))
+    }
+
+    /// The configuration of the host, once its folder exists and its modules are built.
+    async fn prepared(&self) -> anyhow::Result<Config> {
         let listeners = Listeners {
             api: self.listen,
             ..Listeners::default()
         };
-        if listeners.are_exposed() {
-            bail!(
-                "cannot listen on {}: other machines can reach it, and `bbs dev` has no TLS, so every client has full access; \
-                 give `--listen` an address of this machine alone, such as 127.0.0.1:8889, or use `bbs serve` with certificates",
-                self.listen
-            );
-        }
+        ensure!(
+            !listeners.are_exposed(),
+            "cannot listen on {}: other machines can reach it, and `bbs dev` has no TLS, so every client has full access; \
+             give `--listen` an address of this machine alone, such as 127.0.0.1:8889, or use `bbs serve` with certificates",
+            self.listen
+        );
+        ensure!(
+            !self.data.is_file(),
+            "{} is a file; name a folder with `--data`",
+            self.data.display()
+        );
         bbs_files::create_private_folder(&self.data)
             .with_context(|| format!("cannot create {}", self.data.display()))?;
         let sources = self.sources()?;
@@ -97,33 +121,32 @@ impl DevCommand {
         if let Some(host) = running_host(&config).await {
             let folder = self.data.display();
             let holder = format!("process {}, which serves from {folder}", host.pid);
-            return Err(HostFailure::Start(StartupError::Locked {
+            return Err(StartupError::Locked {
                 holder: Some(holder),
-            })
+            }
             .into());
         }
         if let Some(request) = sources {
             build_modules(request, &config).await?;
         }
-        let announce = |served: &startup::Served| {
-            output::announce(welcome(served).trim_end());
-            if self.cells > 0 {
-                match SimulatedCells::new(served.address, self.cells) {
-                    Ok(cells) => drop(tokio::spawn(cells.run())),
-                    Err(error) => {
-                        output::note(format_args!("cannot simulate cells: {error}"));
-                    }
-                }
-            }
-        };
-        startup::serve(config, logs.level(), announce)
-            .await
-            .map_err(|failure| self.explained(failure))
+        Ok(config)
     }
 
-    /// A failure of the host, with what to do about a module that is not the one that ran: the one
-    /// that did was replaced when the modules were built.
+    /// A failure of the host in the terms of this command's options, and with what to do about a
+    /// module that is not the one that ran: the one that did was replaced when the modules were
+    /// built.
     fn explained(&self, failure: HostFailure) -> anyhow::Error {
+        let failure = match failure {
+            // Its only port.
+            HostFailure::Start(StartupError::Listen {
+                address, source, ..
+            }) => HostFailure::Start(StartupError::Listen {
+                key: "--listen",
+                address,
+                source,
+            }),
+            failure => failure,
+        };
         let is_of_changed_module = matches!(
             failure,
             HostFailure::Start(

@@ -6,6 +6,11 @@ use crate::config::ConfigError;
 use crate::logs::RedactError;
 use crate::startup::HostFailure;
 
+/// Why a command does not start its host.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub(super) struct NotStarted(pub(super) anyhow::Error);
+
 /// How a process ends. `host/OPERATING.md` has the same table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
@@ -47,7 +52,11 @@ impl Exit {
     /// The code of a failed command.
     pub(super) fn of(error: &anyhow::Error) -> Self {
         let is_start = matches!(error.downcast_ref(), Some(HostFailure::Start(_)));
-        if is_start || error.is::<ConfigError>() || error.is::<RedactError>() {
+        if is_start
+            || error.is::<NotStarted>()
+            || error.is::<ConfigError>()
+            || error.is::<RedactError>()
+        {
             Self::NotStarted
         } else {
             Self::Failure
