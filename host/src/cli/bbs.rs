@@ -9,8 +9,9 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use anyhow::bail;
-use bbs_client::{CallError, Client, Identity, Options, TlsFiles, Version};
+use anyhow::{anyhow, bail};
+use bbs_client::models::error::Type;
+use bbs_client::{CallError, Client, ConnectError, Identity, Options, TlsFiles, Version};
 use bbs_work::printable;
 use clap::Args;
 
@@ -109,7 +110,13 @@ impl BbsOptions {
             tls: TlsFiles { ca_file, identity },
             ..Options::default()
         };
-        Ok(Client::new(url.as_deref().unwrap_or(DEFAULT_URL), options)?)
+        let client = Client::new(url.as_deref().unwrap_or(DEFAULT_URL), options);
+        client.map_err(|fault| match fault {
+            ConnectError::NoAuthority { .. } => {
+                anyhow!("{fault} with `--ca`, or in CA_CERT_FILE of the environment")
+            }
+            fault => fault.into(),
+        })
     }
 }
 
@@ -194,7 +201,15 @@ pub(super) fn explained(error: CallError) -> anyhow::Error {
         | CallError::Event { .. } => {
             "check that the address is that of a BBS, and of its API".to_owned()
         }
-        CallError::Refused(_) => return error.into(),
+        CallError::Refused(refusal) => match refusal.kind {
+            Type::InvalidRequest => {
+                "correct what it names; `--help` of the command shows what it needs".to_owned()
+            }
+            Type::Deserialize => {
+                "the log of the BBS has the reason, and `bbs keys status` shows whether its keys open its records".to_owned()
+            }
+            _ => return error.into(),
+        },
     };
     FailedCall {
         failure: error,

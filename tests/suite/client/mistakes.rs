@@ -54,6 +54,10 @@ fn mistakes_are_answered_with_what_to_do() {
         ),
         (&["lrp", "desire", &incomplete], "Invalid field: rootfs"),
         (
+            &["lrp", "desire", &incomplete],
+            "(InvalidRequest); correct what it names; `--help` of the command",
+        ),
+        (
             &["lrp", "update", "hello", &empty],
             "changes nothing; it may have `instances`",
         ),
@@ -95,6 +99,8 @@ fn bbs_that_is_not_there_is_named_with_the_options_that_name_another_one() {
     ] {
         assert!(error.contains(part), "{part:?} is not in {error}");
     }
+    let error = fail("https://127.0.0.1:8889", &["lrp", "list"], 1);
+    assert!(error.contains("with `--ca`, or in CA_CERT_FILE"), "{error}");
     let error = fail("bbs.example.com:8889", &["lrp", "list"], 1);
     assert!(
         error.contains("write it as in https://bbs.example.com:8889"),

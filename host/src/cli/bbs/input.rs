@@ -1,5 +1,6 @@
 //! The JSON or YAML that a user gives a command, as a message of the API.
 
+use std::fmt::Display;
 use std::io;
 use std::path::PathBuf;
 
@@ -45,8 +46,12 @@ impl MessageFile {
     /// # Errors
     /// The file cannot be read, is neither, or has a field that the message does not have.
     pub(in crate::cli) fn message<M: JsonMessage>(&self) -> anyhow::Result<M> {
-        json::from_value(self.value()?)
-            .map_err(|fault| anyhow!("{} cannot be used: {fault}", self.path().display()))
+        let unusable =
+            |fault: &dyn Display| anyhow!("{} cannot be used: {fault}", self.path().display());
+        match self.value()? {
+            Value::Null => Err(unusable(&"it is empty")),
+            value => json::from_value(value).map_err(|fault| unusable(&fault)),
+        }
     }
 
     fn value(&self) -> anyhow::Result<Value> {
@@ -156,7 +161,7 @@ mod tests {
                 "process_guid: 7",
                 "process_guid: 7 is not a text; put it in quotes",
             ),
-            ("a.yaml", "", "null is not an object"),
+            ("a.yaml", "", "a.yaml cannot be used: it is empty"),
         ] {
             let error = read(name, text).unwrap_err().to_string();
             assert!(error.contains(expected), "{text}: {error}");
