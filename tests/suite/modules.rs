@@ -373,6 +373,14 @@ fn migration_that_does_not_fit_the_layout_is_not_added() {
     // It changes a table that the module before it creates, which is not added.
     let words = ["a host would refuse the folder", "do not fit together"];
     let credentials = built(CREDENTIALS).display().to_string();
+    let of_an_add_on = [
+        "name the folder of those with `--base`",
+        "the folder is unchanged",
+    ];
+    bench.refused(
+        &["add", &credentials, "--into", "of-an-add-on"],
+        &of_an_add_on,
+    );
     bench.refused(&["add", &credentials, "--into", "modules"], &words);
 }
 

@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
-use bbs_modules::add::{self, Added};
-use bbs_modules::catalog::Catalog;
+use anyhow::Error;
+use bbs_modules::add::{self, AddError, Added};
+use bbs_modules::catalog::{CATALOG_FILE, Catalog};
 use bbs_work::progress::Progress;
 use clap::Args;
 
@@ -56,6 +57,7 @@ impl AddCommand {
         let files = self.files;
         let folder = self.into.clone();
         let base = self.base.clone();
+        let continues_none = base.is_empty() && !folder.join(CATALOG_FILE).exists();
         let work = tokio::task::spawn_blocking(move || {
             add::add(&files, &folder, &base, &check_api, &sandbox)
         });
@@ -65,7 +67,15 @@ impl AddCommand {
             entries,
             insertions,
             signature,
-        } = progress::shown(&progress, work).await??;
+        } = progress::shown(&progress, work)
+            .await?
+            .map_err(|fault| match fault {
+                AddError::After(_) if continues_none => Error::from(fault).context(
+                    "these modules would be the first ones of all; if they continue others, such as the host's, name the folder of \
+                     those with `--base`",
+                ),
+                fault => fault.into(),
+            })?;
         let result = serde_json::json!({
             "folder": self.into,
             "added": added,
