@@ -156,15 +156,13 @@ impl Prepared {
     }
 
     /// As [`rotate`](Self::rotate), also if the database has the label and rows are under other
-    /// keys. Counts all rows.
+    /// keys. Counts all rows. Its caller reports the end.
     ///
     /// # Errors
     /// As [`may_rotate`](Self::may_rotate); or the database fails, or the fence is lost.
     pub async fn rotate_all(&self, fence: &Fence) -> Result<Rotated, StartupError> {
         let context = self.checked_rotation().await?;
-        let rotated = keys::rotate_all(&context, fence).await?;
-        self.log_end_of_rotation(&rotated);
-        Ok(rotated)
+        Ok(keys::rotate_all(&context, fence).await?)
     }
 
     async fn checked_rotation(&self) -> Result<keys::RotationContext, StartupError> {
