@@ -160,6 +160,14 @@ fn error_text(error: &anyhow::Error) -> String {
     std::iter::once(error.to_string()).chain(causes).collect()
 }
 
+/// Parses a number of the command line.
+fn whole_number<N: TryFrom<u64>>(text: &str) -> Result<N, &'static str> {
+    let number: u64 = text
+        .parse()
+        .map_err(|_| "write a whole number that is not negative")?;
+    N::try_from(number).map_err(|_| "it is too large")
+}
+
 /// Sets the colours of the process to the value of `--color`, which may be anywhere in the
 /// arguments.
 fn choose_colors(arguments: &[OsString]) {
@@ -280,6 +288,33 @@ mod tests {
             lines[1].contains(&api) && lines[2].contains(&data),
             "{text}"
         );
+    }
+
+    #[test]
+    fn numbers_and_addresses_are_refused_with_their_form() {
+        const NUMBER: &str = "write a whole number that is not negative";
+        for (line, form) in [
+            ("bbs serve --config a --pin-data-version abc", NUMBER),
+            (
+                "bbs serve --config a --rollback-on-drain-to-version 1.5",
+                NUMBER,
+            ),
+            (
+                "bbs drain --config a --rollback-on-drain-to-version a",
+                NUMBER,
+            ),
+            ("bbs migrate up --config a --max-count abc", NUMBER),
+            ("bbs ready --config a --wait 1s", NUMBER),
+            ("bbs module layout a --at newest", NUMBER),
+            ("bbs module new a --version newest", NUMBER),
+            ("bbs lrp scale hello -1", NUMBER),
+            ("bbs lrp scale hello 3000000000", "it is too large"),
+            ("bbs dev --cells 70000", "it is too large"),
+            ("bbs dev --listen 8889", "write it as IP:port"),
+        ] {
+            let error = read(line).unwrap_err().to_string();
+            assert!(error.contains(form), "{line}: {error}");
+        }
     }
 
     #[test]

@@ -16,7 +16,7 @@ use clap::Args;
 
 use super::exit::NotStarted;
 use super::migrate::running_host;
-use super::output;
+use super::{output, whole_number};
 use crate::config::{Config, Listeners, LogLevel, Logging, Tasks, Updates, found_modules};
 use crate::logs::Logs;
 use crate::migrate::{MigrateError, Reason};
@@ -36,15 +36,26 @@ pub struct DevCommand {
     #[arg(long, value_name = "DIR", default_value = ".bbs")]
     data: PathBuf,
     /// The address of the API, on the loopback interface.
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8889")]
+    #[arg(
+        long,
+        value_name = "ADDR",
+        default_value = "127.0.0.1:8889",
+        value_parser = listen_address
+    )]
     listen: SocketAddr,
     /// A folder of built modules to use as it is, instead of building them.
     #[arg(long, value_name = "DIR")]
     modules: Option<PathBuf>,
     /// The number of simulated cells. They start and stop instances and run tasks, half a second
     /// each, without containers; whatever runs `/bin/false` fails.
-    #[arg(long, value_name = "COUNT", default_value_t = 1)]
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = whole_number::<u16>)]
     cells: u16,
+}
+
+/// Parses the address of `--listen`.
+fn listen_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse()
+        .map_err(|_| "write it as IP:port, such as 127.0.0.1:8889")
 }
 
 impl DevCommand {

@@ -9,6 +9,7 @@ use clap::Args;
 use super::migrate::{SteerArgs, migrate_down_after_host, migrate_down_without_host};
 use super::output::{self, OutputForm};
 use super::progress::{WithoutReader, follow};
+use super::whole_number;
 use crate::admin::{AdminClient, AdminClientError, Command};
 use crate::config::ExaminedConfig;
 
@@ -28,7 +29,7 @@ pub struct DrainCommand {
     host: SteerArgs,
     /// The version that the host was started with (`bbs serve --rollback-on-drain-to-version`), in
     /// the place of the key.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole_number::<u64>)]
     rollback_on_drain_to_version: Option<DataVersion>,
 }
 

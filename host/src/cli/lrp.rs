@@ -17,6 +17,7 @@ use clap::{Args, Subcommand};
 use super::bbs::input::MessageFile;
 use super::bbs::{BbsCommand, explained};
 use super::confirm::Confirmation;
+use super::whole_number;
 pub(super) use listed::action;
 
 /// List, change and update LRPs, on this project's BBS or on Diego's.
@@ -133,7 +134,7 @@ struct ScaleArgs {
     #[command(flatten)]
     lrp: NamedLrp,
     /// The number of instances.
-    #[arg(value_name = "COUNT", value_parser = clap::value_parser!(i32).range(0..))]
+    #[arg(value_name = "COUNT", value_parser = whole_number::<i32>, allow_negative_numbers = true)]
     instances: i32,
 }
 

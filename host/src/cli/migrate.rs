@@ -18,7 +18,7 @@ use super::confirm::Confirmation;
 use super::exit::Exit;
 use super::interrupt::until_interrupted;
 use super::output::OutputForm;
-use super::{output, progress};
+use super::{output, progress, whole_number};
 use crate::config::{Config, LogLevel, OnUnreadable};
 use crate::lock::fence::Fence;
 use crate::lock::{self, HeldLock};
@@ -152,7 +152,7 @@ struct RunArgs {
     /// Migrate at most this many units, then stop; a unit is everything of one process guid, or one
     /// task. The exit code is 0 once all are migrated and 3 while units remain. The same command
     /// continues, and so does `bbs serve`. 0 means all of them.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>)]
     max_count: Option<u64>,
     /// Handling of a unit that cannot be migrated [default: `on_unreadable` of the configuration,
     /// or stop]

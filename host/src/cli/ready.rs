@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use super::exit::Exit;
 use super::output::{self, OutputForm};
+use super::whole_number;
 use crate::config::Config;
 use crate::tls;
 
@@ -35,7 +36,7 @@ pub struct ReadyCommand {
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
     /// Wait for at most this time until the host is ready.
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u64>)]
     wait: u64,
     #[command(flatten)]
     form: OutputForm,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use bbs_lens::layout::manifest::DataVersion;
 use clap::Args;
 
+use super::whole_number;
 use crate::config::{Config, Ignored, LogFormat, LogLevel, RaisedConnections};
 use crate::logs::Logs;
 use crate::startup;
@@ -36,12 +37,12 @@ pub struct ServeCommand {
     /// database back to this version, for an older host that takes over.
     /// Takes the place of the key `rollback_on_drain_to_version`. Give it to `bbs drain`, too, which
     /// takes the database back where this host has not.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole_number::<u64>)]
     rollback_on_drain_to_version: Option<DataVersion>,
     /// Keep the database at this version: records are converted in memory to the version that this
     /// host works with, and written back at this one. Takes the place of the key
     /// `pin_data_version`.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole_number::<u64>)]
     pin_data_version: Option<DataVersion>,
     /// Serve no newer version of the API than this one, such as 0.10. Takes the place of the
     /// key `pin_api_version`.

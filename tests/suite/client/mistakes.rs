@@ -72,7 +72,7 @@ fn mistakes_are_answered_with_what_to_do() {
     for (arguments, expected) in [
         (
             &["lrp", "scale", "hello", "-1"][..],
-            "unexpected argument '-1'",
+            "invalid value '-1' for '<COUNT>': write a whole number",
         ),
         (&["lrp", "scale", "hello", "many"], "invalid value 'many'"),
         (&["lrp", "desire"], "<FILE>"),

@@ -10,6 +10,7 @@ use bbs_work::joined;
 use clap::Args;
 
 use crate::cli::output::{OutputForm, push_line as line, table};
+use crate::cli::whole_number;
 use crate::startup;
 
 /// Show the tables of a data version: columns, types, keys and indexes.
@@ -26,7 +27,7 @@ pub(super) struct LayoutCommand {
     #[arg(long, value_name = "DIR")]
     base: Vec<PathBuf>,
     /// The data version, instead of the newest one.
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = whole_number::<u64>)]
     at: Option<DataVersion>,
     #[command(flatten)]
     form: OutputForm,

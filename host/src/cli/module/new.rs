@@ -12,6 +12,7 @@ use bbs_modules::translate::ApiVersion;
 use clap::{Args, ValueEnum};
 
 use crate::cli::output::OutputForm;
+use crate::cli::whole_number;
 use crate::clock::{Clock, SystemClock};
 use sdk::Sdk;
 use versions::{Ends, two_versions};
@@ -93,7 +94,7 @@ pub(super) struct NewCommand {
     onto: Option<ApiVersion>,
     /// The data version a migration leads to: a timestamp in seconds. One below others is inserted
     /// there [default: now, or just after the newest of the folder of modules]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = whole_number::<u64>)]
     version: Option<u64>,
     /// The folder of modules that the new one will be added to [default without --base: `modules`
     /// in the current folder, and the repository's]
