@@ -72,6 +72,21 @@ impl Listeners {
                       `ca_file`, or listen on 127.0.0.1",
             });
         }
+        let ports = [
+            ("listen_address", Some(listeners.api)),
+            ("health_address", listeners.health),
+            ("debug_address", listeners.debug),
+            ("metrics_address", listeners.metrics),
+        ];
+        for (index, (key, address)) in ports.into_iter().enumerate() {
+            let mut others = ports[..index].iter().filter_map(|(_, other)| *other);
+            if address.is_some_and(|address| others.any(|other| is_same(address, other))) {
+                keys.fault(ConfigError::Refused {
+                    key,
+                    why: "another address of this host is the same; give each a port of its own",
+                });
+            }
+        }
         listeners
     }
 
@@ -79,6 +94,12 @@ impl Listeners {
     pub fn are_exposed(&self) -> bool {
         self.tls.is_none() && !self.api.ip().is_loopback()
     }
+}
+
+/// Whether a process cannot listen on both addresses. Port 0 is a free one each time.
+fn is_same(one: SocketAddr, other: SocketAddr) -> bool {
+    let is_everywhere = one.ip().is_unspecified() || other.ip().is_unspecified();
+    one.port() != 0 && one.port() == other.port() && (is_everywhere || one.ip() == other.ip())
 }
 
 impl HealthCheck {

@@ -259,6 +259,8 @@ fn unusable_values_are_rejected() {
     for (key, value) in [
         ("listen_address", r#""0.0.0.0:8889""#),
         ("listen_address", r#"":8889""#),
+        ("health_address", r#""127.0.0.1:8889""#),
+        ("metrics_address", r#"":8889""#),
         ("auctioneer_address", r#""auctioneer:9016""#),
         ("lock_ttl", r#""500ms""#),
         ("migration_units_per_second", "0"),
