@@ -1,12 +1,13 @@
 //! `bbs documentation`: writes what packages install beside the executable. Owns the names of the
 //! files.
 
-use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use anyhow::Context;
-use clap::{Args, CommandFactory, ValueEnum};
+use clap::{Args, Command, CommandFactory, ValueEnum};
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use super::Cli;
 
@@ -28,27 +29,72 @@ impl DocumentationCommand {
             .with_context(|| format!("cannot write to {}", self.into.display()))
     }
 
-    fn write(&self) -> std::io::Result<()> {
+    fn write(&self) -> io::Result<()> {
         let man = created(self.into.join("man"))?;
         // The commit of the long version would make the pages of each commit others.
-        clap_mangen::generate_to(Cli::command().long_version(None), man)?;
+        let command = Cli::command().long_version(None);
+        let mut command = command.disable_help_subcommand(true);
+        command.build();
+        write_pages(&command, &man)?;
         let completions = created(self.into.join("completions"))?;
         for shell in Shell::value_variants() {
-            clap_complete::generate_to(*shell, &mut Cli::command(), "bbs", &completions)?;
+            clap_complete::generate_to(*shell, &mut without_hidden(), "bbs", &completions)?;
         }
         Ok(())
     }
 }
 
-fn created(folder: PathBuf) -> std::io::Result<PathBuf> {
+/// Writes the page of a command, and those of the commands below it.
+fn write_pages(command: &Command, folder: &Path) -> io::Result<()> {
+    for below in visible(command) {
+        write_pages(below, folder)?;
+    }
+    // An empty argument would not be quoted, so that the next one would be in its place.
+    let man = Man::new(command.clone())
+        .date(" ")
+        .source(concat!("bbs ", env!("CARGO_PKG_VERSION")))
+        .manual("User Commands");
+    let mut page = Vec::new();
+    man.render(&mut page)?;
+    let page = String::from_utf8(page).map_err(io::Error::other)?;
+    fs::write(folder.join(man.get_filename()), with_lines_of_notes(&page))
+}
+
+/// The page with the lines that its last part has in the help text, which would be filled into one
+/// paragraph.
+fn with_lines_of_notes(page: &str) -> String {
+    let Some((before, after)) = page.split_once("\n.SH EXTRA\n") else {
+        return page.to_owned();
+    };
+    let (notes, rest) = after.split_at(after.find("\n.SH ").unwrap_or(after.len()));
+    format!(
+        "{before}\n.SH NOTES\n{}{rest}",
+        notes.replace('\n', "\n.br\n")
+    )
+}
+
+fn visible(command: &Command) -> impl Iterator<Item = &Command> {
+    command
+        .get_subcommands()
+        .filter(|below| !below.is_hide_set())
+}
+
+/// The program's command without the hidden ones, which completions would have.
+fn without_hidden() -> Command {
+    let command = Cli::command();
+    Command::new("bbs")
+        .version(env!("CARGO_PKG_VERSION"))
+        .args(command.get_arguments().cloned())
+        .subcommands(visible(&command).cloned())
+}
+
+fn created(folder: PathBuf) -> io::Result<PathBuf> {
     fs::create_dir_all(&folder)?;
     Ok(folder)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
 
     fn names(folder: &Path) -> Vec<String> {
@@ -98,11 +144,20 @@ mod tests {
                 text.contains("quarantine") && text.contains("pin-release"),
                 "{name}"
             );
+            assert!(!text.contains("compile-component"), "{name}");
         }
         let page = fs::read_to_string(folder.path().join("man/bbs.1")).unwrap();
         assert!(
             page.contains(env!("CARGO_PKG_VERSION")) && !page.contains("commit"),
             "{page}"
         );
+        assert!(page.contains("Exit codes:\n.br\n"), "{page}");
+        let page = fs::read_to_string(folder.path().join("man/bbs-migrate-plan.1")).unwrap();
+        let title = concat!(
+            ".TH bbs-migrate-plan 1 \" \" \"bbs ",
+            env!("CARGO_PKG_VERSION"),
+            "\" \"User Commands\""
+        );
+        assert!(page.contains(title), "{page}");
     }
 }
