@@ -179,6 +179,12 @@ async fn corrected_unit_is_imported_and_restored_beside_a_serving_host(kind: Kin
         &succeeded(case.import(&entries, &[])),
         &["imported; `bbs migrate quarantine retry` restores"],
     );
+    assert_contains(
+        &case
+            .installation()
+            .succeed(&["migrate", "quarantine", "list"]),
+        &[case.unit(), "content corrected; before: "],
+    );
     assert!(!has(&host, case.unit()).await, "it stays in quarantine");
     assert_eq!(case.exported(), entries, "the content is the corrected one");
     case.installation()

@@ -19,6 +19,9 @@ use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::look::layout_read_in;
 use crate::migrate::{Context, MigrateError};
 
+/// Begins the reason of an entry whose content was replaced since the failure.
+const CORRECTED: &str = "content corrected; before: ";
+
 impl QuarantineContent {
     /// The content of an entry, opened.
     ///
@@ -163,8 +166,10 @@ pub async fn import(
             return Err(refused(vec!["it is of a single row".to_owned()]));
         }
         let count = |(name, rows): (&String, &TableRows)| (name.clone(), rows.count() as u64);
+        let before = entry.reason.trim_start_matches(CORRECTED);
         let entry = QuarantineEntry {
             rows: corrected.tables.iter().map(count).collect(),
+            reason: format!("{CORRECTED}{before}"),
             ..entry.clone()
         };
         let content = unit::encode(&corrected, &layout, keyring);
