@@ -32,6 +32,15 @@ pub enum TlsFilesError {
     /// A file cannot be read, or is no PEM.
     #[error("cannot read {}; it has to be a file of PEM that this user may read", .path.display())]
     Read { path: PathBuf, source: pem::Error },
+    /// A file that lacks its end.
+    #[error("{} ends within a certificate or key; copy it again", .path.display())]
+    CutOff { path: PathBuf },
+    /// A key that only its passphrase opens.
+    #[error(
+        "the key in {} is encrypted, and there is no passphrase for it; decrypt the key with `openssl pkey`",
+        .path.display()
+    )]
+    EncryptedKey { path: PathBuf },
     /// A file without a certificate.
     #[error("there is no certificate in {}; it has to hold at least one, as PEM", .path.display())]
     NoCertificate { path: PathBuf },
@@ -52,6 +61,13 @@ pub enum TlsFilesError {
     #[error("TLS cannot be set up in this process")]
     Defaults(#[source] rustls::Error),
 }
+
+/// Lines of a key that is encrypted with a passphrase: in the form of PKCS #8, and in the older
+/// forms.
+const ENCRYPTED_KEY: [&str; 2] = [
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----",
+    "Proc-Type: 4,ENCRYPTED",
+];
 
 /// Reads the files.
 pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, TlsFilesError> {
@@ -79,9 +95,13 @@ pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, TlsFilesError> {
     else {
         return Ok(builder.with_no_client_auth());
     };
-    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|source| TlsFilesError::Read {
-        path: key_file.clone(),
-        source,
+    let key = PrivateKeyDer::from_pem_file(key_file).map_err(|fault| {
+        if is_encrypted(key_file) {
+            let path = key_file.clone();
+            TlsFilesError::EncryptedKey { path }
+        } else {
+            unreadable(key_file, fault)
+        }
     })?;
     builder
         .with_client_auth_cert(certificates(cert_file)?, key)
@@ -94,15 +114,26 @@ pub(crate) fn config(files: &TlsFiles) -> Result<ClientConfig, TlsFilesError> {
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
     let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
-    let found = read.map_err(|source| TlsFilesError::Read {
-        path: path.to_owned(),
-        source,
-    })?;
+    let found = read.map_err(|fault| unreadable(path, fault))?;
     if found.is_empty() {
         Err(TlsFilesError::NoCertificate {
             path: path.to_owned(),
         })
     } else {
         Ok(found)
+    }
+}
+
+fn is_encrypted(key_file: &Path) -> bool {
+    std::fs::read_to_string(key_file)
+        .is_ok_and(|text| text.lines().any(|line| ENCRYPTED_KEY.contains(&line)))
+}
+
+/// The error of a file that the parser refuses, which names a missing end by its bytes.
+fn unreadable(path: &Path, fault: pem::Error) -> TlsFilesError {
+    let path = path.to_owned();
+    match fault {
+        pem::Error::MissingSectionEnd { .. } => TlsFilesError::CutOff { path },
+        source => TlsFilesError::Read { path, source },
     }
 }

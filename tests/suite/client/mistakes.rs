@@ -3,6 +3,7 @@
 use super::{command, errors};
 use crate::harness::database::Kind;
 use crate::harness::host::Installation;
+use crate::harness::locket::certificate;
 use crate::harness::modules::modules;
 use crate::harness::ports::free_address;
 
@@ -84,6 +85,26 @@ fn mistakes_are_answered_with_what_to_do() {
     ] {
         let error = fail(&url, arguments, 2);
         assert!(error.contains(expected), "{arguments:?}: {error}");
+    }
+}
+
+#[test]
+fn truncated_certificate_and_encrypted_key_are_refused_as_such() {
+    let folder = tempfile::tempdir().unwrap();
+    let [ca, cert] = ["ca.crt", "client.crt"].map(|name| certificate(name).display().to_string());
+    let whole = std::fs::read_to_string(&cert).unwrap();
+    let truncated = folder.path().join("truncated.crt").display().to_string();
+    std::fs::write(&truncated, &whole[..whole.len() / 2]).unwrap();
+    let encrypted = folder.path().join("client.key").display().to_string();
+    let key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\nAAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
+    std::fs::write(&encrypted, key).unwrap();
+    for (ca, key, reason) in [
+        (&ca, &encrypted, "client.key is encrypted"),
+        (&truncated, &encrypted, "truncated.crt ends within"),
+    ] {
+        let arguments = ["lrp", "list", "--ca", ca, "--cert", &cert, "--key", key];
+        let error = fail("https://127.0.0.1:8889", &arguments, 1);
+        assert!(error.contains(reason), "{error}");
     }
 }
 
