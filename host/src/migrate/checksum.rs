@@ -93,12 +93,9 @@ impl Checksum {
                 }
             }
         }
-        let (first, _) = hash
-            .finalize()
-            .split_first_chunk()
-            .map(|(first, rest)| (*first, rest.len()))
-            .expect("32 bytes");
-        self.0 = self.0.wrapping_add(u128::from_le_bytes(first));
+        let digest = hash.finalize();
+        let first = digest.first_chunk().expect("32 bytes");
+        self.0 = self.0.wrapping_add(u128::from_le_bytes(*first));
     }
 }
 
