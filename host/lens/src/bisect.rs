@@ -31,13 +31,13 @@ pub(super) struct RowFunctionCall<'a> {
 }
 
 impl RowFunctionCall<'_> {
-    /// Calls it for so many units. The outcome is spent from the batch budget.
-    pub(super) fn of(&self, batch: Batch, units: usize) -> Result<Outcome, StepError> {
-        self.over(batch, units, 0)
+    /// Calls it for a batch of `units` units. The outcome is spent from the batch budget.
+    pub(super) fn call(&self, batch: Batch, units: usize) -> Result<Outcome, StepError> {
+        self.call_from(batch, units, 0)
     }
 
     /// `first` is the place of the batch's first unit in the whole batch.
-    fn over(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, StepError> {
+    fn call_from(&self, batch: Batch, units: usize, first: usize) -> Result<Outcome, StepError> {
         let failed = match self.transform.apply(self.direction, self.run, &batch) {
             Ok(outcome) if outcome.refused.is_empty() => {
                 self.budget.spend(outcome.bytes())?.keep();
@@ -60,24 +60,24 @@ impl RowFunctionCall<'_> {
         let front = self.slice(&batch, 0..middle);
         let back = self.slice(&batch, middle..units);
         drop(batch);
-        let rows: Vec<_> = front
+        let input_rows: Vec<_> = front
             .tables
             .iter()
             .zip(&back.tables)
             .map(|(front, back)| (rows(front), rows(back)))
             .collect();
-        let front = self.over(front, middle, first);
+        let front = self.call_from(front, middle, first);
         if matches!(front, Err(StepError::Module(_)))
             || (front.is_err() && self.search == Search::First)
         {
             return front;
         }
-        match (front, self.over(back, units - middle, first + middle)) {
+        match (front, self.call_from(back, units - middle, first + middle)) {
             (Ok(front), Ok(back)) => {
                 let parts = front.bytes() + back.bytes();
                 // Both parts and the whole are in memory until the parts are dropped.
                 self.budget.spend(parts)?.keep();
-                let joined = self.join(front, back, &rows, (middle, units - middle));
+                let joined = self.join(front, back, &input_rows, (middle, units - middle));
                 self.budget.give_back(parts);
                 Ok(joined)
             }
@@ -141,12 +141,13 @@ impl RowFunctionCall<'_> {
         Batch { tables, residue }
     }
 
-    /// `given` is the number of input rows of each table in the front half.
+    /// Joins the outcomes of both halves. `units`, and for each table `input_rows`, have a number
+    /// for the front half and one for the back half.
     fn join(
         &self,
         front: Outcome,
         back: Outcome,
-        given: &[(usize, usize)],
+        input_rows: &[(usize, usize)],
         units: (usize, usize),
     ) -> Outcome {
         let tables = front
@@ -154,28 +155,31 @@ impl RowFunctionCall<'_> {
             .into_iter()
             .zip(back.tables)
             .zip(self.encodings)
-            .zip(given);
-        let tables = tables.map(|(((front, back), encodings), &given)| {
-            let rows = |written: &Written, given: usize| {
-                written
-                    .shape
-                    .as_ref()
-                    .map_or(given, |shape| shape.origins.len())
-            };
-            let rows = (rows(&front, given.0), rows(&back, given.1));
-            let columns = front
-                .columns
-                .iter()
-                .zip(&back.columns)
-                .zip(&encodings.writes);
-            let columns =
-                columns.map(|((front, back), &encoding)| concatenate(encoding, front, back, rows));
-            Written {
-                columns: columns.collect(),
-                shape: join_shapes(front.shape, back.shape, given.0),
-            }
-        });
-        let tables = tables.collect();
+            .zip(input_rows)
+            .map(|(((front, back), encodings), &input_rows)| {
+                let output_rows = |written: &Written, input_rows: usize| {
+                    written
+                        .shape
+                        .as_ref()
+                        .map_or(input_rows, |shape| shape.origins.len())
+                };
+                let rows = (
+                    output_rows(&front, input_rows.0),
+                    output_rows(&back, input_rows.1),
+                );
+                let columns = front
+                    .columns
+                    .iter()
+                    .zip(&back.columns)
+                    .zip(&encodings.writes)
+                    .map(|((front, back), &encoding)| concatenate(encoding, front, back, rows))
+                    .collect();
+                Written {
+                    columns,
+                    shape: join_shapes(front.shape, back.shape, input_rows.0),
+                }
+            })
+            .collect();
         let residue = if front.residue.is_empty() && back.residue.is_empty() {
             Vec::new()
         } else {
@@ -214,20 +218,22 @@ fn concatenate(
     joined.finish()
 }
 
-fn join_shapes(front: Option<Shape>, back: Option<Shape>, given: usize) -> Option<Shape> {
+fn join_shapes(front: Option<Shape>, back: Option<Shape>, input_rows: usize) -> Option<Shape> {
     let (mut front, back) = front.zip(back)?;
     let rows = *front
         .unit_offsets
         .last()
         .expect("a shape has one offset more than units");
-    let given = u32::try_from(given).expect("batches are bounded");
+    let input_rows = u32::try_from(input_rows).expect("batches are bounded");
     front
         .unit_offsets
         .extend(back.unit_offsets[1..].iter().map(|offset| offset + rows));
-    front.origins.extend(
-        back.origins
-            .iter()
-            .map(|&row| if row == NEW_ROW { NEW_ROW } else { row + given }),
-    );
+    front.origins.extend(back.origins.iter().map(|&row| {
+        if row == NEW_ROW {
+            NEW_ROW
+        } else {
+            row + input_rows
+        }
+    }));
     Some(front)
 }

@@ -316,7 +316,7 @@ impl Step {
             search,
             budget: frame.budget(),
         };
-        call.of(batch, frame.units())
+        call.call(batch, frame.units())
     }
 
     fn reads(&self, frame: &Frame<'_>, access: &Access) -> Result<TableData, OverBudget> {
