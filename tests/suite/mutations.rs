@@ -135,10 +135,10 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "        note(reasons, check_record_versions(tx, layouts, at).await)?;",
+                "        push_reason(reasons, check_record_versions(tx, layouts, at).await)?;",
                 "",
             ),
-            ("    sources(tx, work, &mut reasons).await?;", ""),
+            ("    check_sources(tx, work, &mut reasons).await?;", ""),
             (
                 "    in_the_way::check(tx, histories, work, &mut reasons).await?;",
                 "",

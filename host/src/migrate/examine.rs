@@ -1,5 +1,5 @@
 //! Finds every reason why a migration of this database could not run, before its first write: what
-//! its tables lack, what is in their place or in the way, what hangs on those that are replaced,
+//! its tables lack, what is in their place or in the way, objects attached to the replaced tables,
 //! and what this user may not do. Every entry that migrates calls it, and so do `status` and
 //! `plan`, so that they promise what a start keeps. Reads only.
 
@@ -25,17 +25,17 @@ pub(super) async fn examine(
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let mut reasons = Vec::new();
     if work.from == 0 {
-        note(&mut reasons, fresh::check(tx, &histories.catalog).await)?;
+        push_reason(&mut reasons, fresh::check(tx, &histories.catalog).await)?;
     }
-    sources(tx, work, &mut reasons).await?;
+    check_sources(tx, work, &mut reasons).await?;
     in_the_way::check(tx, histories, work, &mut reasons).await?;
-    reasons.extend(hanging(tx, histories, work).await?);
-    records(tx, &histories.ran, work.from, &mut reasons).await?;
+    reasons.extend(find_attached(tx, histories, work).await?);
+    check_records(tx, &histories.ran, work.from, &mut reasons).await?;
     if reasons.is_empty() {
         // Of tables that are what their version says.
         let read = (0..work.lens.groups.len())
             .filter(|group| work.has_copies(*group) || work.visits_units(*group));
-        note(&mut reasons, check_keys(tx, work, read).await)?;
+        push_reason(&mut reasons, check_keys(tx, work, read).await)?;
     }
     Ok(reasons)
 }
@@ -44,7 +44,7 @@ pub(super) async fn examine(
 pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::declared(context, &mut reader).await?;
-    MigrateError::refuse(hanging(&mut reader, &histories, work).await?)
+    MigrateError::refuse(find_attached(&mut reader, &histories, work).await?)
 }
 
 /// Looks, within the cut-over, for what has been added to the replaced tables since they were
@@ -66,7 +66,7 @@ pub(super) async fn examine_replaced(
 
 /// The reasons against serving a database at a version, where nothing is migrated: tables that are
 /// none, or none with transactions, and records that the version does not have.
-pub(super) async fn served(
+pub(super) async fn examine_served(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
     at: DataVersion,
@@ -80,14 +80,14 @@ pub(super) async fn served(
         reasons.extend(state::not_a_table(tx, name).await?);
     }
     if reasons.is_empty() {
-        records(tx, layouts, at, &mut reasons).await?;
+        check_records(tx, layouts, at, &mut reasons).await?;
     }
     Ok(reasons)
 }
 
-/// Every record can be read, and has been through no migration that the database has not been
-/// through.
-async fn records(
+/// Checks that every record can be read, and has been through no migration that the database has
+/// not been through.
+async fn check_records(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
     at: DataVersion,
@@ -96,14 +96,14 @@ async fn records(
     let readable = check_readable(tx, layouts, at).await;
     // After a statement that was refused, the transaction can read nothing more.
     if readable.is_ok() {
-        note(reasons, check_record_versions(tx, layouts, at).await)?;
+        push_reason(reasons, check_record_versions(tx, layouts, at).await)?;
     }
-    note(reasons, readable)
+    push_reason(reasons, readable)
 }
 
 /// Keeps a refusal among the reasons; an error of the database ends the examination, which has
 /// found out nothing then.
-fn note(
+fn push_reason(
     reasons: &mut Vec<MigrateError>,
     checked: Result<(), MigrateError>,
 ) -> Result<(), MigrateError> {
@@ -115,8 +115,8 @@ fn note(
     Ok(())
 }
 
-/// The tables that are migrated are tables, and have what their version says.
-async fn sources(
+/// Checks that each source is a base table with the layout of its version.
+async fn check_sources(
     tx: &mut Transaction,
     work: &Work,
     reasons: &mut Vec<MigrateError>,
@@ -133,7 +133,7 @@ async fn sources(
             known.columns.extend(others);
             reasons.extend(in_the_way::alike(work, name, found));
         }
-        note(reasons, same_schema(tx.dialect(), name, found, &known))?;
+        push_reason(reasons, same_schema(tx.dialect(), name, found, &known))?;
     }
     Ok(())
 }
@@ -221,7 +221,7 @@ fn as_it_may_be_found(
 /// The reasons against replacing tables: objects that would be lost with them, or that keep them,
 /// and rights that this user lacks. The histories are with or without the additions that the
 /// migration carries over.
-pub(super) async fn hanging(
+pub(super) async fn find_attached(
     tx: &mut Transaction,
     histories: &HistoryPair,
     work: &Work,
@@ -237,7 +237,7 @@ pub(super) async fn hanging(
     for table in replaced.iter().chain(in_place) {
         let objects = match lost.remove(table) {
             Some(objects) => objects,
-            None => blocking(tx, work, table).await?,
+            None => find_blocking(tx, work, table).await?,
         };
         reasons.extend(refusal(table, objects));
         let rights = schema::missing_rights(tx, table)
@@ -310,7 +310,7 @@ fn refusal(table: &str, objects: Vec<AttachedObject>) -> Option<MigrateError> {
 }
 
 /// The objects that keep a column of a table from getting its wider type in place.
-async fn blocking(
+async fn find_blocking(
     tx: &mut Transaction,
     work: &Work,
     table: &str,

@@ -57,7 +57,7 @@ async fn reasons_against(
             let at = state::current_of(&found::read(tx).await?);
             let histories = HistoryPair::declared(context, tx).await?;
             check_ends(context, &histories, at, at)?;
-            examine::served(tx, &histories.ran, at).await
+            examine::examine_served(tx, &histories.ran, at).await
         }
     }
 }
@@ -73,7 +73,7 @@ async fn reasons_between(
     let declared = HistoryPair::declared(context, tx).await?;
     check_ends(context, &declared, from, to)?;
     if from == to {
-        return examine::served(tx, &declared.ran, from).await;
+        return examine::examine_served(tx, &declared.ran, from).await;
     }
     let histories = HistoryPair::here(context, tx).await?;
     let way = histories.way(from, to);
@@ -122,7 +122,7 @@ pub async fn reasons_against_rollback(
         Way::within(&histories.catalog, from, to),
         BTreeSet::new(),
     )?;
-    examine::hanging(&mut reader, &histories, &work).await
+    examine::find_attached(&mut reader, &histories, &work).await
 }
 
 /// The layout of a database at its version, for a catalog with every module that ran there.
