@@ -24,12 +24,13 @@ use bbs_work::progress::Wait;
 
 use self::names::{change_names, change_names_back};
 pub(super) use self::undo::undo_ahead;
+use super::examine::{self, TableNames};
 use super::lock_waits::patiently;
 use super::plan::{Strategy, TablePlan, replaced, side_table};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, examine, fault,
-    history_pair, quarantine, residue, runs, statements, undo_abandoned, unindexable,
+    Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
+    quarantine, residue, runs, statements, undo_abandoned, unindexable,
 };
 use crate::lock::fence::{Fence, FenceError};
 
@@ -133,7 +134,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
     // From here on nothing is added to them that would be lost.
     let lock = schema::lock_definitions(dialect, &replaced);
     run(&mut tx, "the replaced tables", lock.into_iter().collect()).await?;
-    let lost = examine::examine_replaced(context, &mut tx, job, false).await?;
+    let lost = examine::examine_replaced(context, &mut tx, job, TableNames::Own).await?;
     MigrateError::refuse(lost)?;
     // While the replaced tables have their names.
     let copies: Vec<_> = job
@@ -302,7 +303,7 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     // replaced table that was under way, and a later one is that of the new table.
     let examined = patiently(context, || async {
         let mut reader = context.database.read().await?;
-        examine::examine_replaced(context, &mut reader, job, true).await
+        examine::examine_replaced(context, &mut reader, job, TableNames::SetAside).await
     });
     let lost = examined.await?;
     if !lost.is_empty() {

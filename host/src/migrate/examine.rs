@@ -47,17 +47,26 @@ pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), 
     MigrateError::refuse(find_attached(&mut reader, &histories, work).await?)
 }
 
+/// The names of the replaced tables.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableNames {
+    /// Those of the layout.
+    Own,
+    /// Those under which a cut-over sets the tables aside.
+    SetAside,
+}
+
 /// Looks, within the cut-over, for what has been added to the replaced tables since they were
-/// examined, once no other session changes them any more: under their own names, or those under
-/// which they are set aside. In few queries: clients may wait for them.
+/// examined, once no other session changes them any more. In few queries: clients may wait for
+/// them.
 pub(super) async fn examine_replaced(
     context: &Context,
     tx: &mut Transaction,
     work: &Work,
-    are_aside: bool,
+    names: TableNames,
 ) -> Result<Vec<MigrateError>, MigrateError> {
     let histories = HistoryPair::after(context, &work.ran)?;
-    let lost = lost_objects(tx, &histories, work, are_aside).await?;
+    let lost = lost_objects(tx, &histories, work, names).await?;
     let reasons = lost
         .into_iter()
         .filter_map(|(table, objects)| refusal(&table, objects));
@@ -233,7 +242,7 @@ pub(super) async fn find_attached(
         .iter()
         .filter(|plan| plan.strategy == Strategy::InPlace)
         .map(|plan| &plan.table.name);
-    let mut lost = lost_objects(tx, histories, work, false).await?;
+    let mut lost = lost_objects(tx, histories, work, TableNames::Own).await?;
     for table in replaced.iter().chain(in_place) {
         let objects = match lost.remove(table) {
             Some(objects) => objects,
@@ -339,17 +348,16 @@ async fn lost_objects(
     tx: &mut Transaction,
     histories: &HistoryPair,
     work: &Work,
-    are_aside: bool,
+    names: TableNames,
 ) -> Result<BTreeMap<String, Vec<AttachedObject>>, MigrateError> {
     let replaced = replaced(&work.lens, &work.plans);
-    let names = replaced.iter().map(|table| {
-        if are_aside {
-            side_table(table, work.from)
-        } else {
-            table.clone()
-        }
-    });
-    let names: Vec<_> = names.collect();
+    let names: Vec<_> = replaced
+        .iter()
+        .map(|table| match names {
+            TableNames::Own => table.clone(),
+            TableNames::SetAside => side_table(table, work.from),
+        })
+        .collect();
     let read: Vec<_> = names.iter().map(String::as_str).collect();
     let found = schema::read_back_all(tx, &read).await?;
     let mut lost = BTreeMap::new();
