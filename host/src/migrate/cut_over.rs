@@ -115,25 +115,30 @@ pub(super) async fn cut_over(
     context.progress.enter("cut-over", job.describe(), None);
     match context.database.dialect() {
         Dialect::Sqlite | Dialect::Postgres => {
-            let phase = at_once(context, fence, job).await?;
+            let phase = cut_over_in_transaction(context, fence, job).await?;
             if phase.awaits_completion() {
                 // What follows must not do the above again.
-                patiently(context, || complete(context, fence)).await?;
+                patiently(context, || complete_cut_over(context, fence)).await?;
             }
             Ok(())
         }
-        Dialect::Mysql => marked(context, fence, job).await,
+        Dialect::Mysql => cut_over_by_renaming(context, fence, job).await,
     }
 }
 
-/// Returns the phase that follows.
-async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, MigrateError> {
+/// Where schema changes are transactional: replaces the tables, writes the version and verifies the
+/// schema, all in one transaction. Returns the next phase.
+async fn cut_over_in_transaction(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<Phase, MigrateError> {
     let mut tx = fence.begin_change().await?;
     let dialect = tx.dialect();
     let replaced = replaced(&job.lens, &job.plans);
     // From here on nothing is added to them that would be lost.
     let lock = schema::lock_definitions(dialect, &replaced);
-    run(&mut tx, "the replaced tables", lock.into_iter().collect()).await?;
+    execute_all(&mut tx, "the replaced tables", lock.into_iter().collect()).await?;
     let lost = examine::examine_replaced(context, &mut tx, job, TableNames::Own).await?;
     MigrateError::refuse(lost)?;
     // While the replaced tables have their names.
@@ -147,13 +152,13 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
     let mut changes = BTreeMap::new();
     for plan in &job.plans {
         if plan.strategy == Strategy::Create {
-            let statements = created(&mut tx, job, plan).await?;
+            let statements = creation_statements(&mut tx, job, plan).await?;
             changes.insert(plan.table.name.as_str(), statements);
         }
     }
     for name in replaced {
         let table = &job.lens.source.tables[&name];
-        run(
+        execute_all(
             &mut tx,
             &name,
             schema::set_aside(dialect, table, &side_table(&name, job.from)),
@@ -171,7 +176,7 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
             }
             Strategy::Copy => schema::take_place(dialect, &plan.table, &plan.staged(job.to)),
         };
-        run(&mut tx, name, statements).await?;
+        execute_all(&mut tx, name, statements).await?;
     }
     let plans = job.plans.iter();
     let changed: Vec<_> = plans
@@ -183,8 +188,8 @@ async fn at_once(context: &Context, fence: &Fence, job: &Job) -> Result<Phase, M
         let found = found.remove(&plan.table.name);
         super::same_schema(dialect, &plan.table.name, found, &plan.table)?;
     }
-    run(&mut tx, "what belongs to the replaced tables", belongings).await?;
-    let phase = record(context, &mut tx, job, Phase::CleaningUp).await?;
+    execute_all(&mut tx, "what belongs to the replaced tables", belongings).await?;
+    let phase = record_arrival(context, &mut tx, job, Phase::CleaningUp).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
@@ -203,7 +208,7 @@ async fn drop_indexes<'a>(
         let name = &plan.table.name;
         if let Some(found) = schema::read_back(tx, name).await? {
             let drops = statements::index_drops(job.dialect, &job.lens, plan, &found);
-            run(tx, name, drops).await?;
+            execute_all(tx, name, drops).await?;
             let statements = statements::additions(job.server, &job.lens, plan, &found);
             additions.insert(name.as_str(), statements);
         }
@@ -211,8 +216,8 @@ async fn drop_indexes<'a>(
     Ok(additions)
 }
 
-/// All at once: clients wait for each answer of the database.
-async fn run(
+/// Executes statements in one round trip: clients wait for each answer of the database.
+async fn execute_all(
     tx: &mut Transaction,
     table: &str,
     statements: Vec<String>,
@@ -244,7 +249,7 @@ pub(super) async fn change_ahead(
         changed
             .await
             .map_err(|fault| fault.of_change_in_place(name))?;
-        check(context, plan).await?;
+        check_schema(context, plan).await?;
     }
     fault::point(fault::WITHIN_CUT_OVER);
     Ok(())
@@ -270,15 +275,20 @@ async fn additive_changes(
             statements::in_place(job.server, &job.lens, plan, &found)
         }
         (Strategy::Create, Some(found)) => statements::missing_indexes(job.dialect, plan, &found),
-        (Strategy::Create, None) => created(&mut reader, job, plan).await?,
+        (Strategy::Create, None) => creation_statements(&mut reader, job, plan).await?,
         (Strategy::InPlace, None) | (Strategy::Untouched | Strategy::Copy, _) => Vec::new(),
     })
 }
 
-async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), MigrateError> {
+/// On MySQL: records the version first, then changes all names in one statement.
+async fn cut_over_by_renaming(
+    context: &Context,
+    fence: &Fence,
+    job: &Job,
+) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     let history = state::last_of_history(&mut tx).await?;
-    let phase = record(context, &mut tx, job, Phase::Renaming).await?;
+    let phase = record_arrival(context, &mut tx, job, Phase::Renaming).await?;
     fault::point(fault::BEFORE_CUT_OVER_COMMIT);
     tx.commit().await.about("the cut-over")?;
     fault::point(fault::AFTER_CUT_OVER);
@@ -294,7 +304,7 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
                 ..
             }),
         ) if fault.is_transient() || !fault.is_outage() => {
-            patiently(context, || take_back(fence, job, history)).await?;
+            patiently(context, || revert_version(fence, job, history)).await?;
             return Err(fault);
         }
         renamed => renamed?,
@@ -308,18 +318,18 @@ async fn marked(context: &Context, fence: &Fence, job: &Job) -> Result<(), Migra
     let lost = examined.await?;
     if !lost.is_empty() {
         change_names_back(context, fence, source, target, &underway, &renamed).await?;
-        patiently(context, || take_back(fence, job, history)).await?;
+        patiently(context, || revert_version(fence, job, history)).await?;
         // With the names that the tables have again.
         examine::examine_again(context, job).await?;
         return MigrateError::refuse(lost);
     }
-    let kept = kept(source, target, |table| job.copied(table).is_some());
-    patiently(context, || end_cut_over(context, fence, &underway, &kept)).await
+    let tables = tables_not_copied(source, target, |table| job.copied(table).is_some());
+    patiently(context, || end_cut_over(context, fence, &underway, &tables)).await
 }
 
 /// Takes the version back that was recorded for a renaming: no table has another name, since the
 /// server has refused it, or since it was taken back.
-async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
+async fn revert_version(fence: &Fence, job: &Job, history: i64) -> Result<(), MigrateError> {
     let mut tx = fence.begin().await?;
     state::forget_history_after(&mut tx, history).await?;
     runs::reopen_last(&mut tx).await?;
@@ -334,13 +344,13 @@ async fn take_back(fence: &Fence, job: &Job, history: i64) -> Result<(), Migrate
 pub(super) async fn check_names(context: &Context, job: &Job) -> Result<(), MigrateError> {
     if context.database.dialect() == Dialect::Mysql {
         for plan in job.copied_plans() {
-            check(context, plan).await?;
+            check_schema(context, plan).await?;
         }
     }
     Ok(())
 }
 
-async fn check(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> {
+async fn check_schema(context: &Context, plan: &TablePlan) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let name = &plan.table.name;
     let found = schema::read_back(&mut reader, name).await?;
@@ -360,7 +370,7 @@ pub(super) async fn end_arrived(
     let mut reader = context.database.read().await?;
     let phase = state::phase(&mut reader).await?;
     drop(reader);
-    patiently(context, || complete(context, fence)).await?;
+    patiently(context, || complete_cut_over(context, fence)).await?;
     if phase.is_some_and(Phase::has_arrived) {
         clean_up_or_postpone(context, fence, IfLocked::Postpone).await?;
     }
@@ -413,7 +423,7 @@ pub(super) async fn clean_up_or_postpone(
 /// not changed yet, and removes the units in quarantine from the tables that were not copied.
 /// Clients are not served meanwhile: they may not read these units, nor write new ones with the
 /// same keys. Transient if another client holds a lock.
-async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+async fn complete_cut_over(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let underway = state::underway(&mut reader).await?;
     let Some(underway) = underway.filter(|found| found.phase.awaits_completion()) else {
@@ -434,14 +444,14 @@ async fn complete(context: &Context, fence: &Fence) -> Result<(), MigrateError> 
     if context.database.dialect() == Dialect::Mysql {
         change_names(context, fence, source, target, &underway).await?;
     }
-    let kept = kept(source, target, |table| {
+    let tables = tables_not_copied(source, target, |table| {
         side_tables.contains(&side_table(table, underway.to))
     });
-    end_cut_over(context, fence, &underway, &kept).await
+    end_cut_over(context, fence, &underway, &tables).await
 }
 
 /// The tables of the source that stay and were not copied, as the target has them.
-fn kept<'a>(
+fn tables_not_copied<'a>(
     source: &Layout,
     target: &'a Layout,
     was_copied: impl Fn(&str) -> bool,
@@ -458,11 +468,11 @@ async fn end_cut_over(
     context: &Context,
     fence: &Fence,
     underway: &Underway,
-    kept: &[&Table],
+    tables: &[&Table],
 ) -> Result<(), MigrateError> {
     if underway.phase == Phase::Settling {
         // A conflict with another transaction does not end the host that clients wait for.
-        patiently(context, || quarantine::settle(fence, kept)).await?;
+        patiently(context, || quarantine::settle(fence, tables)).await?;
     }
     let mut tx = fence.begin().await?;
     state::write_phase(&mut tx, underway.clone(), Phase::CleaningUp).await?;
@@ -471,7 +481,7 @@ async fn end_cut_over(
 
 /// The statements that create a table without rows, beside those that the migration begins with:
 /// as long as these have their names.
-async fn created(
+async fn creation_statements(
     tx: &mut Transaction,
     work: &Work,
     plan: &TablePlan,
@@ -483,7 +493,7 @@ async fn created(
 
 /// Writes the version and the history, which are true from now on, and the phase that follows,
 /// which is another one if units are in quarantine. Returns it.
-async fn record(
+async fn record_arrival(
     context: &Context,
     tx: &mut Transaction,
     job: &Job,
