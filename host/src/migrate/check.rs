@@ -501,13 +501,13 @@ impl Walk {
             let (round_trip, arguments) =
                 (Arc::clone(&step.round_trip), Arc::clone(&self.arguments));
             let keyring = Arc::clone(&self.work.keyring);
-            let (source, taken, unused) = tokio::task::spawn_blocking(move || {
-                let taken = round_trip.take(&batch, &left, &arguments, &keyring);
-                (batch, taken, left)
+            let (source, outcome, unused) = tokio::task::spawn_blocking(move || {
+                let outcome = round_trip.run_both_ways(&batch, &left, &arguments, &keyring);
+                (batch, outcome, left)
             })
             .await?;
-            let taken = match taken {
-                Ok(taken) => taken,
+            let outcome = match outcome {
+                Ok(outcome) => outcome,
                 Err(fault) if fault.is_of_module() => return Err(fault.into()),
                 Err(_) => {
                     let halves = bbs_units::halves(step.round_trip.source(), &source, &unused);
@@ -515,22 +515,22 @@ impl Walk {
                 }
             };
             step.checked.units += step.round_trip.concerns(&source);
-            step.checked.removed_rows += taken.removed;
+            step.checked.removed_rows += outcome.removed;
             for Loss {
                 unit,
                 reason,
                 detail,
-            } in taken.losses
+            } in outcome.losses
             {
                 step.checked.lost += 1;
                 let name = source.units[unit].name();
                 step.troubles.note(&reason, &name, detail);
-                if taken.units.binary_search(&unit).is_err() {
+                if outcome.units.binary_search(&unit).is_err() {
                     self.refused.insert(name);
                 }
             }
-            left = unused.only(&taken.units);
-            batch = taken.target;
+            left = unused.only(&outcome.units);
+            batch = outcome.target;
         }
         Ok(Vec::new())
     }

@@ -17,11 +17,11 @@ use bbs_units::{
     BatchColumn, OwnedValue, Passage, RowsError, TableRows, Transformed, UnitBatch, matched, same,
 };
 
-/// One step of a lens, and the step in the other direction.
+/// A step of a lens, and the step in the other direction.
 pub(super) struct RoundTrip {
-    there: Lens,
+    forward: Lens,
     /// Absent if the migration is not reversible.
-    back: Option<Lens>,
+    inverse: Option<Lens>,
     /// The database that the results have to fit, if any.
     writes_to: Option<Dialect>,
 }
@@ -39,7 +39,7 @@ pub(super) struct Loss {
 
 /// The result of a round trip.
 #[derive(Debug, Default)]
-pub(super) struct Taken {
+pub(super) struct RoundTripOutcome {
     pub(super) losses: Vec<Loss>,
     /// The places of the units that the first step can transform.
     pub(super) units: Vec<usize>,
@@ -65,22 +65,22 @@ impl RoundTrip {
             Direction::Up => (below, version),
             Direction::Down => (version, below),
         };
-        let there = Lens::new(
+        let forward = Lens::new(
             Way::within(layouts, source, target),
             migrations,
             restorable.into_iter().collect(),
         )?;
         // The step back may get residue wherever the step before it may leave some.
-        let tables = there.source.tables.keys().map(String::as_str).chain([""]);
+        let tables = forward.source.tables.keys().map(String::as_str).chain([""]);
         let anything = tables.map(|table| (version, table.to_owned())).collect();
-        let back = Way::within(layouts, target, source);
-        let back = migration
+        let way_back = Way::within(layouts, target, source);
+        let inverse = migration
             .reversible
-            .then(|| Lens::new(back, migrations, anything))
+            .then(|| Lens::new(way_back, migrations, anything))
             .transpose()?;
         Ok(Self {
-            there,
-            back,
+            forward,
+            inverse,
             writes_to,
         })
     }
@@ -88,10 +88,10 @@ impl RoundTrip {
     /// The number of units that have rows in tables that the migration changes.
     pub(super) fn concerns(&self, batch: &UnitBatch) -> u64 {
         let is_changed = |name: &String| {
-            let source = &self.there.source.tables[name];
-            self.there.target.tables.get(name) != Some(source)
+            let source = &self.forward.source.tables[name];
+            self.forward.target.tables.get(name) != Some(source)
                 || self
-                    .there
+                    .forward
                     .groups
                     .iter()
                     .any(|group| group.visits_units && group.sources.contains(name))
@@ -106,53 +106,53 @@ impl RoundTrip {
         (0..batch.units.len()).filter(has_rows).count() as u64
     }
 
-    /// The layout of the units that it takes.
+    /// The layout of the units before it.
     pub(super) fn source(&self) -> &Layout {
-        &self.there.source
+        &self.forward.source
     }
 
-    /// Takes units there and back.
+    /// Migrates units and back, in memory.
     ///
     /// # Errors
-    /// The units cannot be taken at once; half of them may.
-    pub(super) fn take(
+    /// The units cannot be transformed at once; half of them may.
+    pub(super) fn run_both_ways(
         &self,
         batch: &UnitBatch,
-        left: &Residue,
+        residue: &Residue,
         arguments: &Arguments,
         keyring: &Keyring,
-    ) -> Result<Taken, RowsError> {
-        let there = self.sift(&self.there, batch, left, arguments, keyring)?;
-        let mut taken = Taken {
-            losses: losses(&there),
-            units: there.places,
-            target: there.batch,
-            removed: there.removed,
+    ) -> Result<RoundTripOutcome, RowsError> {
+        let migrated = self.sift(&self.forward, batch, residue, arguments, keyring)?;
+        let mut outcome = RoundTripOutcome {
+            losses: losses(&migrated),
+            units: migrated.places,
+            target: migrated.batch,
+            removed: migrated.removed,
         };
-        let Some(back) = &self.back else {
-            return Ok(taken);
+        let Some(inverse) = &self.inverse else {
+            return Ok(outcome);
         };
-        let left = Residue::from(there.residue);
-        let returned = self.sift(back, &taken.target, &left, arguments, keyring)?;
-        let units = &taken.units;
+        let saved = Residue::from(migrated.residue);
+        let returned = self.sift(inverse, &outcome.target, &saved, arguments, keyring)?;
+        let units = &outcome.units;
         let before: Vec<_> = returned.places.iter().map(|&place| units[place]).collect();
         let lost = losses(&returned).into_iter().map(|loss| Loss {
             unit: units[loss.unit],
             ..loss
         });
-        taken.losses.extend(lost);
-        let source = &self.there.source;
+        outcome.losses.extend(lost);
+        let source = &self.forward.source;
         let changed = differences(
             source,
             &batch.only(source, &before),
             &returned.batch,
             keyring,
         );
-        taken.losses.extend(changed.into_iter().map(|loss| Loss {
+        outcome.losses.extend(changed.into_iter().map(|loss| Loss {
             unit: before[loss.unit],
             ..loss
         }));
-        Ok(taken)
+        Ok(outcome)
     }
 
     /// Sifts units through the groups of a lens that have rows, or to which residue gives some
@@ -161,7 +161,7 @@ impl RoundTrip {
         &self,
         lens: &Lens,
         batch: &UnitBatch,
-        left: &Residue,
+        residue: &Residue,
         arguments: &Arguments,
         keyring: &Keyring,
     ) -> Result<Transformed, RowsError> {
@@ -178,7 +178,7 @@ impl RoundTrip {
             keyring,
             writes_to: self.writes_to,
         }
-        .sift(batch, left)
+        .sift(batch, residue)
     }
 }
 
@@ -303,7 +303,10 @@ fn plain(values: &BatchColumn, row: usize, column: &Column, keyring: &Keyring) -
 
 fn detail(then: &OwnedValue, now: &OwnedValue) -> String {
     let detail = format!("{} became {}", kind(then), kind(now));
-    first_byte(then, now).map_or(detail.clone(), |at| format!("{detail}, {at}"))
+    match first_byte(then, now) {
+        Some(at) => format!("{detail}, {at}"),
+        None => detail,
+    }
 }
 
 fn kind(value: &OwnedValue) -> String {
