@@ -16,7 +16,7 @@ use bbs_work::batches::{self, BatchPace, ReadBatches, Worked, WorkedBatches};
 use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use bbs_work::throttle::Throttle;
-use tokio::task::{JoinError, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::checksum::{self, Checksum, CopiedRows};
 use super::residue_only::Pass;
@@ -69,9 +69,9 @@ pub(super) async fn copy(
         .enter("copy", job.describe(), Some(Counted::Units.total(total)));
     context.progress.resume_at(migrated);
     for group in 0..job.lens.groups.len() {
-        for pass in passes(job, group) {
-            let of = GroupPass { group, pass };
-            if !copy_units(context, fence, job, of, budget).await? {
+        for kind in passes(job, group) {
+            let pass = GroupPass { group, kind };
+            if !copy_units(context, fence, job, pass, budget).await? {
                 return Ok(false);
             }
         }
@@ -82,25 +82,19 @@ pub(super) async fn copy(
 /// The passes over a group.
 fn passes(job: &Job, group: usize) -> impl Iterator<Item = Pass> + use<> {
     let is_walked = job.walks(group);
-    let of_group = &job.lens.groups[group];
-    let stored = (is_walked && !of_group.sources.is_empty()).then_some(Pass::Stored);
-    let kept = (is_walked && !of_group.restored.is_empty()).then_some(Pass::ResidueOnly);
-    stored.into_iter().chain(kept)
+    let table_group = &job.lens.groups[group];
+    let stored = (is_walked && !table_group.sources.is_empty()).then_some(Pass::Stored);
+    let residue_only = (is_walked && !table_group.restored.is_empty()).then_some(Pass::ResidueOnly);
+    stored.into_iter().chain(residue_only)
 }
 
 /// The number under which the cursor of a pass is stored.
-fn cursor_number(job: &Job, GroupPass { group, pass }: GroupPass) -> usize {
-    match pass {
+fn cursor_number(job: &Job, GroupPass { group, kind }: GroupPass) -> usize {
+    match kind {
         Pass::ResidueOnly if !job.lens.groups[group].sources.is_empty() => {
             job.lens.groups.len() + group
         }
         Pass::Stored | Pass::ResidueOnly => group,
-    }
-}
-
-impl From<JoinError> for MigrateError {
-    fn from(_: JoinError) -> Self {
-        Self::Interrupted
     }
 }
 
@@ -126,11 +120,11 @@ async fn copy_units(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    of: GroupPass,
+    pass: GroupPass,
     budget: &Arc<UnitBudget>,
 ) -> Result<bool, MigrateError> {
-    let after = state::cursor(context, cursor_number(job, of)).await?;
-    let reader = BatchReader::new(context.clone(), Arc::clone(job), of, after);
+    let after = state::cursor(context, cursor_number(job, pass)).await?;
+    let reader = BatchReader::new(context.clone(), Arc::clone(job), pass, after);
     let worker = Arc::clone(job);
     let pace = BatchPace {
         beside_clients: job.is_online,
@@ -139,8 +133,8 @@ async fn copy_units(
     batches::run(
         pace,
         |found| read_batches(reader, Arc::clone(budget), found),
-        move |batch| transform_batch(&worker, of.group, batch),
-        |transformed| write_batches(context, fence, job, of, transformed),
+        move |batch| transform_batch(&worker, pass.group, batch),
+        |transformed| write_batches(context, fence, job, pass, transformed),
     )
     .await
 }
@@ -152,7 +146,7 @@ pub(super) async fn checksum_of_originals(
     job: &Arc<Job>,
     group: usize,
 ) -> Result<Checksum, MigrateError> {
-    let reader = BatchReader::of_rows(context.clone(), Arc::clone(job), group);
+    let reader = BatchReader::rows_only(context.clone(), Arc::clone(job), group);
     let worker = Arc::clone(job);
     let unlimited = Arc::new(UnitBudget::of(None));
     let mut sum = Checksum::default();
@@ -276,14 +270,14 @@ async fn write_batches(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    of: GroupPass,
+    pass: GroupPass,
     mut transformed: WorkedBatches<CopyBatch>,
 ) -> Result<(), MigrateError> {
     let mut deviations = Deviations::default();
     while let Some(batch) = transformed.next().await {
         let units = batch.units();
         let left_out = deviations.left_out;
-        write_in_parts(context, fence, job, of, batch, &mut deviations).await?;
+        write_in_parts(context, fence, job, pass, batch, &mut deviations).await?;
         transformed.written(units);
         context.progress.quarantined(deviations.left_out - left_out);
     }
@@ -297,14 +291,14 @@ async fn write_in_parts(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,
-    of: GroupPass,
+    pass: GroupPass,
     batch: CopyBatch,
     deviations: &mut Deviations,
 ) -> Result<(), MigrateError> {
     // In the order of their keys, the next one last.
     let mut waiting = vec![batch];
     while let Some(batch) = waiting.pop() {
-        let attempt = || write_batch(context, fence, job, of, &batch);
+        let attempt = || write_batch(context, fence, job, pass, &batch);
         match pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await {
             Err(MigrateError::RefusedRow { table, source }) if batch.keys.len() > 1 => {
                 tracing::info!(
@@ -324,7 +318,7 @@ async fn write_in_parts(
                     .transformed
                     .refused_unit(job, &batch.keys[0], &table, &source);
                 match job.on_unreadable {
-                    OnUnreadable::Stop => return Err(refused.stop(of.group)),
+                    OnUnreadable::Stop => return Err(refused.stop(pass.group)),
                     OnUnreadable::Quarantine => waiting.push(batch.left_out(refused)),
                 }
             }
@@ -341,15 +335,15 @@ async fn write_batch(
     context: &Context,
     fence: &Fence,
     job: &Job,
-    of: GroupPass,
+    pass: GroupPass,
     batch: &CopyBatch,
 ) -> Result<(), MigrateError> {
     // The cursor is in the same log, so batches that a crash of the machine loses are copied again.
     // The cut-over, whose commit is awaited, comes after them.
     let mut tx = fence.begin_relaxed().await?;
-    for plan in job.copies_of(of.group) {
+    for plan in job.copies_of(pass.group) {
         if plan.by_range() {
-            if of.pass == Pass::ResidueOnly {
+            if pass.kind == Pass::ResidueOnly {
                 continue;
             }
             let source = &job.lens.source.tables[&plan.sources[0]];
@@ -374,17 +368,17 @@ async fn write_batch(
             checksum::add(&mut tx, plan, copied).await?;
         }
     }
-    checksum::add_originals(&mut tx, of.group, batch.originals()).await?;
+    checksum::add_originals(&mut tx, pass.group, batch.originals()).await?;
     residue::store(&mut tx, &batch.transformed.residue).await?;
     quarantine::store(
         &mut tx,
         job,
-        of.group,
+        pass.group,
         &batch.transformed.refused,
         context.now_ns,
     )
     .await?;
-    let number = cursor_number(job, of) as i64;
+    let number = cursor_number(job, pass) as i64;
     let cursor = upsert(
         "bbs_copy",
         [("group_number", number.into())],

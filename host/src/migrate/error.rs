@@ -13,6 +13,7 @@ use bbs_lens::{ComposeError, LensError};
 use bbs_units::{RowsError, UnitKey, Unstorable, residue};
 use bbs_work::causes::with_causes;
 use bbs_work::joined;
+use tokio::task::JoinError;
 
 use crate::lock::fence::FenceError;
 
@@ -366,6 +367,12 @@ pub enum MigrateError {
     },
     #[error("the work was interrupted; start again to continue")]
     Interrupted,
+}
+
+impl From<JoinError> for MigrateError {
+    fn from(_: JoinError) -> Self {
+        Self::Interrupted
+    }
 }
 
 impl From<StatementError> for MigrateError {

@@ -17,7 +17,7 @@ use crate::migrate::{Context, Job, MigrateError};
 #[derive(Debug, Clone, Copy)]
 pub(super) struct GroupPass {
     pub(super) group: usize,
-    pub(super) pass: Pass,
+    pub(super) kind: Pass,
 }
 
 /// One batch between reading and writing.
@@ -113,39 +113,39 @@ impl CopyBatch {
 pub(super) struct BatchReader {
     context: Context,
     job: Arc<Job>,
-    of: GroupPass,
+    pass: GroupPass,
     /// The last key that was read.
     after: Option<UnitKey>,
     /// The number of units that fill a batch, estimated from the last one.
     fitting: u64,
     /// Whether only rows are read: no residue, and none of units above the limit, which are not
     /// refused.
-    is_of_rows: bool,
+    rows_only: bool,
 }
 
 impl BatchReader {
     pub(super) fn new(
         context: Context,
         job: Arc<Job>,
-        of: GroupPass,
+        pass: GroupPass,
         after: Option<UnitKey>,
     ) -> Self {
         Self {
             context,
             job,
-            of,
+            pass,
             after,
             fitting: u64::MAX,
-            is_of_rows: false,
+            rows_only: false,
         }
     }
 
     /// Reads the rows of a group from its beginning.
-    pub(super) fn of_rows(context: Context, job: Arc<Job>, group: usize) -> Self {
-        let pass = Pass::Stored;
+    pub(super) fn rows_only(context: Context, job: Arc<Job>, group: usize) -> Self {
+        let kind = Pass::Stored;
         Self {
-            is_of_rows: true,
-            ..Self::new(context, job, GroupPass { group, pass }, None)
+            rows_only: true,
+            ..Self::new(context, job, GroupPass { group, kind }, None)
         }
     }
 
@@ -174,7 +174,7 @@ impl BatchReader {
     async fn read_batch(&self, most: u64) -> Result<Option<(CopyBatch, u64)>, MigrateError> {
         let context = &self.context;
         let job = &self.job;
-        let GroupPass { group, pass } = self.of;
+        let GroupPass { group, kind } = self.pass;
         let mut reader = context.database.read().await?;
         let after = self.after.as_ref();
         let Some(mut found) = self.next_units(&mut reader, after, most).await? else {
@@ -182,8 +182,8 @@ impl BatchReader {
         };
         let read = if !job.visits_units(group) {
             None
-        } else if pass == Pass::ResidueOnly {
-            Some(self.read_kept(&mut reader, &mut found).await?)
+        } else if kind == Pass::ResidueOnly {
+            Some(self.read_residue_only(&mut reader, &mut found).await?)
         } else {
             Some(self.read_stored(&mut reader, &mut found).await?)
         };
@@ -206,8 +206,8 @@ impl BatchReader {
         most: u64,
     ) -> Result<Option<FoundUnits>, MigrateError> {
         let job = &self.job;
-        let group = self.of.group;
-        if self.of.pass == Pass::ResidueOnly {
+        let group = self.pass.group;
+        if self.pass.kind == Pass::ResidueOnly {
             let found = residue_only::next_units(job, reader, group, after, most).await?;
             return Ok(found.map(|UnitsWithoutRows { units, last }| FoundUnits {
                 units,
@@ -246,7 +246,7 @@ impl BatchReader {
     ) -> Result<ReadBatch, MigrateError> {
         let context = &self.context;
         let job = &self.job;
-        let group = self.of.group;
+        let group = self.pass.group;
         let after = self.after.as_ref();
         let range = KeyRange {
             after,
@@ -263,7 +263,7 @@ impl BatchReader {
         let oversized: Vec<_> = loaded.oversized.into_iter().collect();
         let above_limit = oversized.iter().map(|(key, _)| key);
         found.units = rows.units.iter().chain(above_limit).cloned().collect();
-        if self.is_of_rows {
+        if self.rows_only {
             found.last = loaded.last;
             return Ok(ReadBatch {
                 rows,
@@ -287,12 +287,12 @@ impl BatchReader {
     }
 
     /// Units without rows, for their residue.
-    async fn read_kept(
+    async fn read_residue_only(
         &self,
         reader: &mut Transaction,
         found: &mut FoundUnits,
     ) -> Result<ReadBatch, MigrateError> {
-        let wanted = &self.job.wanted[self.of.group];
+        let wanted = &self.job.wanted[self.pass.group];
         let (rows, left) = residue_only::load(&self.job, reader, wanted, &found.units).await?;
         if rows.units.len() < found.units.len() {
             found.end_with(&rows);
