@@ -69,7 +69,7 @@ pub use abort::{GivenUp, abort, abortable};
 pub use catalog_serials::{catalog_serials, remember_catalog_serials};
 pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
-use cut_over::IfLocked;
+use cut_over::{BegunBy, IfLocked};
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 pub use found::{found, read as found_in, settled_version};
@@ -389,10 +389,13 @@ async fn undo_abandoned(
     let way = histories.way(underway.from, underway.to);
     let work = Work::new(context, way, BTreeSet::new())?;
     let online = Work::online(context, way)?;
-    let is_of_these_modules = [&work, &online]
-        .map(Work::fingerprint)
-        .contains(&underway.fingerprint);
-    cut_over::undo_ahead(context, fence, &work, is_of_these_modules).await
+    let fingerprints = [&work, &online].map(Work::fingerprint);
+    let begun_by = if fingerprints.contains(&underway.fingerprint) {
+        BegunBy::TheseModules
+    } else {
+        BegunBy::OtherModules
+    };
+    cut_over::undo_ahead(context, fence, &work, begun_by).await
 }
 
 /// Begins a migration between two versions, or continues one that an earlier run began.

@@ -23,7 +23,7 @@ use bbs_work::pauses;
 use bbs_work::progress::Wait;
 
 use self::names::{change_names, change_names_back};
-pub(super) use self::undo::undo_ahead;
+pub(super) use self::undo::{BegunBy, undo_ahead};
 use super::examine::{self, TableNames};
 use super::lock_waits::patiently;
 use super::plan::{Strategy, TablePlan, replaced, side_table};

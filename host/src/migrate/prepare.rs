@@ -9,12 +9,13 @@ use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::Direction;
 use bbs_lens::layout::schema::{Index, Table};
 
+use super::cut_over::{self, BegunBy};
 use super::lock_waits::change_schema;
 use super::plan::TablePlan;
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, Job, MigrateError, Work, changed_units, cut_over, fault, fresh, layout_history,
-    quarantine, residue, runs, same_schema, undo_abandoned,
+    Context, Job, MigrateError, Work, changed_units, fault, fresh, layout_history, quarantine,
+    residue, runs, same_schema, undo_abandoned,
 };
 use crate::lock::fence::Fence;
 
@@ -237,5 +238,5 @@ pub(super) async fn remove_copies(
 ) -> Result<(), MigrateError> {
     forget_copies(context, fence).await?;
     state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;
-    cut_over::undo_ahead(context, fence, job, true).await
+    cut_over::undo_ahead(context, fence, job, BegunBy::TheseModules).await
 }

@@ -12,15 +12,24 @@ use crate::migrate::lock_waits::patiently;
 use crate::migrate::plan::{Strategy, TablePlan};
 use crate::migrate::{Context, MigrateError, Work, state};
 
+/// The modules that began a migration which is given up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::migrate) enum BegunBy {
+    /// Those of the catalog.
+    TheseModules,
+    /// Others of the same versions, such as ones that were corrected since. An object with the name
+    /// of a new one counts as theirs, unless it is a column with values, or has a definition that
+    /// no module can make.
+    OtherModules,
+}
+
 /// Undoes what [`change_ahead`](super::change_ahead) did for a migration that is given up. A type
-/// that became wider stays so: every value still fits. If other modules began it,
-/// such as ones that were corrected since, an object with the name of a new one counts as theirs,
-/// unless it is a column with values, or has a definition that no module can make.
+/// that became wider stays so: every value still fits.
 pub(in crate::migrate) async fn undo_ahead(
     context: &Context,
     fence: &Fence,
     work: &Work,
-    is_of_these_modules: bool,
+    begun_by: BegunBy,
 ) -> Result<(), MigrateError> {
     if context.database.dialect() != Dialect::Mysql {
         return Ok(());
@@ -28,7 +37,7 @@ pub(in crate::migrate) async fn undo_ahead(
     for plan in changed_ahead(&work.plans) {
         let (_, _, old_indexes) = plan.additions(work.lens.source.tables.get(&plan.table.name));
         patiently(context, || async {
-            let statements = inverse_changes(context, work, plan, is_of_these_modules).await?;
+            let statements = inverse_changes(context, work, plan, begun_by).await?;
             Ok(fence.build_indexes(&statements, old_indexes.len()).await?)
         })
         .await?;
@@ -41,7 +50,7 @@ async fn inverse_changes(
     context: &Context,
     work: &Work,
     plan: &TablePlan,
-    is_of_these_modules: bool,
+    begun_by: BegunBy,
 ) -> Result<Vec<String>, MigrateError> {
     let name = &plan.table.name;
     let mut reader = context.database.read().await?;
@@ -50,9 +59,8 @@ async fn inverse_changes(
     };
     Ok(match plan.strategy {
         Strategy::InPlace => {
-            let columns =
-                added_columns(&mut reader, work, plan, &found, is_of_these_modules).await?;
-            out_of_place(work, plan, &found, is_of_these_modules, &columns)
+            let columns = added_columns(&mut reader, work, plan, &found, begun_by).await?;
+            out_of_place(work, plan, &found, begun_by, &columns)
         }
         Strategy::Create if state::count(&mut reader, name).await? == 0 => {
             vec![schema::drop_table(work.dialect, name)]
@@ -68,7 +76,7 @@ async fn added_columns(
     work: &Work,
     plan: &TablePlan,
     found: &PhysicalTable,
-    is_of_these_modules: bool,
+    begun_by: BegunBy,
 ) -> Result<Vec<Column>, MigrateError> {
     let table = &plan.table.name;
     let (columns, _, _) = plan.additions(work.lens.source.tables.get(table));
@@ -78,7 +86,7 @@ async fn added_columns(
         let Some(there) = there.find(|there| there.name == column.name) else {
             continue;
         };
-        if is_of_these_modules && !schema::serves(work.dialect, there, &column) {
+        if begun_by == BegunBy::TheseModules && !schema::serves(work.dialect, there, &column) {
             continue;
         }
         // No module makes one that no layout describes.
@@ -129,7 +137,7 @@ fn out_of_place(
     work: &Work,
     plan: &TablePlan,
     found: &PhysicalTable,
-    is_of_these_modules: bool,
+    begun_by: BegunBy,
     columns: &[Column],
 ) -> Vec<String> {
     let name = &plan.table.name;
@@ -139,7 +147,7 @@ fn out_of_place(
         let is_old = |old: &Index| old.name == index.name && found.has_same_index(old);
         let mut there = found.indexes.iter();
         found.has_same_index(index)
-            || !is_of_these_modules
+            || begun_by == BegunBy::OtherModules
                 && !old.iter().any(is_old)
                 && there.any(|there| there.name == index.name && there.portable(found).is_some())
     };
