@@ -135,7 +135,6 @@ pub(super) fn given_back(
     opposite: &[Access],
     layout: &Layout,
     residue: &Residue,
-    stale: &mut u64,
 ) -> Result<Vec<Option<Vec<u8>>>, OverBudget> {
     let digests = unit_digests(frame, opposite, layout)?;
     let entry_of = |unit| residue.of(version, "", unit).first();
@@ -152,7 +151,6 @@ pub(super) fn given_back(
         let entry = entry_of(unit);
         let fresh = entry
             .filter(|entry| entry.digest == *digest || ordered.get(unit) == Some(&entry.digest));
-        *stale += u64::from(entry.is_some() && fresh.is_none());
         frame
             .budget()
             .spend(fresh.map_or(0, |entry| entry.bytes.len()))?
@@ -309,21 +307,20 @@ pub(super) fn row_identities(
 
 /// Restores the values of the columns that the step added, row by row. A table that the step
 /// creates has no rows before it: its rows are matched by their keys and by the records that they
-/// belong to.
-pub(super) fn restore(
+/// belong to. Returns the number of stale entries.
+pub(super) fn restore_columns(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
     rows_before: Option<Vec<RowIdentity>>,
     residue: &Residue,
     identities: &[Vec<u8>],
-    stale: &mut u64,
-) -> Result<(), StepError> {
+) -> Result<u64, StepError> {
     let held = frame.table(table);
     // A table that adopted the rows of another one keeps them and the moved values, even if all of
     // these came from residue.
     if step.creates(table) && held.origins.is_empty() && held.same_rows_as.is_empty() {
-        return restore_table(frame, step.version(), table, residue, identities, stale);
+        return restore_table(frame, step.version(), table, residue, identities);
     }
     let row_identities = match rows_before {
         Some(identities) => identities,
@@ -340,6 +337,7 @@ pub(super) fn restore(
         }
     };
     let mut rows: Vec<_> = (0..held.rows()).map(RestoredRow::present).collect();
+    let mut stale = 0;
     for unit in 0..frame.units() {
         let entries: BTreeMap<_, _> = residue
             .of(step.version(), table, unit)
@@ -363,7 +361,7 @@ pub(super) fn restore(
                 rows[row].discard_computed(step, table);
             }
         }
-        *stale += (entries.len() - used.len()) as u64;
+        stale += entries.len() - used.len();
     }
     let restored = step.brought(table).map(|column| {
         let present = frame.contents(held, held.find(&column.name))?;
@@ -375,7 +373,7 @@ pub(super) fn restore(
             .table_mut(table)
             .set(&name, Content::Given(data.into()));
     }
-    Ok(())
+    Ok(stale as u64)
 }
 
 /// A row of a table to which saved values are restored.
@@ -432,18 +430,19 @@ fn restored_column(
 
 /// Restores a table that the step creates with rows of its row function. A unit that is still what
 /// the other direction returned gets the saved rows; any other keeps those of the row function.
+/// Returns the number of stale entries.
 pub(super) fn restore_filled(
     frame: &mut Frame<'_>,
     step: &Step,
     table: &str,
     unit_digests: &[Vec<u8>],
     residue: &Residue,
-    stale: &mut u64,
-) -> Result<(), StepError> {
+) -> Result<u64, StepError> {
     let held = frame.table(table);
     let keys = frame.keys(table)?;
     let mut offsets = vec![0];
     let mut rows = Vec::new();
+    let mut stale = 0;
     for (unit, digest) in unit_digests.iter().enumerate() {
         let entries = residue.of(step.version(), table, unit);
         if entries.first().is_some_and(|entry| *digest == entry.digest) {
@@ -452,7 +451,7 @@ pub(super) fn restore_filled(
                 rows.push(RestoredRow::saved(decode(&entry.bytes, (table, held))?));
             }
         } else {
-            *stale += entries.len() as u64;
+            stale += entries.len();
             for row in held.rows_of(unit) {
                 let own = entries
                     .iter()
@@ -480,20 +479,21 @@ pub(super) fn restore_filled(
         .iter_mut()
         .zip(contents)
         .for_each(|(column, content)| column.content = content);
-    Ok(())
+    Ok(stale as u64)
 }
 
 /// Restores the rows of a table that the step creates, for the records that they were taken from.
+/// Returns the number of stale entries.
 fn restore_table(
     frame: &mut Frame<'_>,
     version: DataVersion,
     table: &str,
     residue: &Residue,
     identities: &[Vec<u8>],
-    stale: &mut u64,
-) -> Result<(), StepError> {
+) -> Result<u64, StepError> {
     let mut offsets = vec![0];
     let mut rows = Vec::new();
+    let mut stale = 0;
     for (unit, identity) in identities.iter().enumerate() {
         let entries = residue.of(version, table, unit);
         // Earlier hosts bound the rows to nothing.
@@ -505,7 +505,7 @@ fn restore_table(
             let saved = decode(&entry.bytes, (table, frame.table(table)))?;
             rows.push(RestoredRow::saved(saved));
         }
-        *stale += (entries.len() - (rows.len() - before)) as u64;
+        stale += entries.len() - (rows.len() - before);
         offsets.push(u32::try_from(rows.len()).expect("batches are bounded"));
     }
     let held = frame.table_mut(table);
@@ -513,7 +513,7 @@ fn restore_table(
     for FrameColumn { column, content } in &mut held.columns {
         *content = Content::Given(restored_column(column, None, &rows).into());
     }
-    Ok(())
+    Ok(stale as u64)
 }
 
 /// Decodes the saved values of a row of a table. Names of columns that it does not have any more

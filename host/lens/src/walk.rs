@@ -92,14 +92,13 @@ impl Step {
             if !given_back(&table) {
                 continue;
             }
-            let stale = &mut applied.stale;
-            if self.fills(&table) {
-                residue::restore_filled(frame, self, &table, &unit_digests, residue, stale)?;
+            applied.stale += if self.fills(&table) {
+                residue::restore_filled(frame, self, &table, &unit_digests, residue)?
             } else {
                 let rows_before = row_identities.remove(&table);
                 let owners = bound.identities(&table, frame.units());
-                residue::restore(frame, self, &table, rows_before, residue, &owners, stale)?;
-            }
+                residue::restore_columns(frame, self, &table, rows_before, residue, &owners)?
+            };
         }
         if rows.is_none() {
             frame.note_all(self.place);
@@ -295,13 +294,11 @@ impl Step {
                 self.opposite(),
                 &self.source,
                 residue,
-                &mut applied.stale,
             )?;
+            let stale = residue::not_given_back(self.version(), residue, &batch.residue);
+            applied.stale += stale.len() as u64;
             if self.went_down().is_some() {
-                self.refuse(
-                    residue::not_given_back(self.version(), residue, &batch.residue),
-                    LOSES_SAVED,
-                )?;
+                self.refuse(stale, LOSES_SAVED)?;
             }
         }
         let Some((_, arguments, search)) = rows.filter(|_| frame.units() > 0) else {
