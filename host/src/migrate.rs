@@ -441,7 +441,7 @@ pub async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateErr
 /// Another host has raised the fence, or the database fails.
 pub async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if phase(context).await? == Some(Phase::CleaningUp) {
-        cut_over::clean_up_rows(context, fence).await?;
+        cut_over::remove_leftover_rows(context, fence).await?;
     }
     Ok(())
 }
@@ -453,7 +453,7 @@ pub async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<(), Migra
 /// A table cannot be dropped, another host has raised the fence, or the database fails.
 pub async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     if let Some(Phase::Begun | Phase::CleaningUp) = phase(context).await? {
-        cut_over::clean_up_tables(context, fence).await?;
+        cut_over::remove_leftover_tables(context, fence).await?;
     }
     Ok(())
 }

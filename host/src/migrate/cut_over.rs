@@ -386,10 +386,11 @@ pub(super) enum IfLocked {
     Postpone,
 }
 
-/// As [`clean_up`], except that a table which cannot be dropped is left to a later attempt: another
-/// session reads it, or something was made that depends on it. It hinders no client, and a host
-/// that serves removes it. The copies of an unfinished migration are not resumed meanwhile, since
-/// its phase is [`Phase::Begun`], and the next migration that begins drops them.
+/// Removes what a finished migration replaced, once its version is durable, or what an abandoned one
+/// left. Safe to repeat. A table which cannot be dropped is left to a later attempt: another session
+/// reads it, or something was made that depends on it. It hinders no client, and a host that serves
+/// removes it. The copies of an unfinished migration are not resumed meanwhile, since its phase is
+/// [`Phase::Begun`], and the next migration that begins drops them.
 pub(super) async fn clean_up_or_postpone(
     context: &Context,
     fence: &Fence,
@@ -399,7 +400,13 @@ pub(super) async fn clean_up_or_postpone(
         IfLocked::Wait => context.clone(),
         IfLocked::Postpone => context.with_short_lock_waits(),
     };
-    let Err(fault) = clean_up(&context, fence).await else {
+    let removed = async {
+        remove_leftover_rows(&context, fence).await?;
+        // Last: another session may keep tables from being dropped, and another migration may begin
+        // meanwhile.
+        remove_leftover_tables(&context, fence).await
+    };
+    let Err(fault) = removed.await else {
         return Ok(());
     };
     let is_postponed = match &fault {
@@ -519,16 +526,12 @@ async fn record_arrival(
     Ok(phase)
 }
 
-/// Removes what a finished migration replaced, once its version is durable, or what an abandoned one
-/// left. Safe to repeat. The tables come last: another session may keep them from being dropped, and
-/// another migration may begin meanwhile.
-async fn clean_up(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
-    clean_up_rows(context, fence).await?;
-    clean_up_tables(context, fence).await
-}
-
-/// As [`clean_up`], but for the tables.
-pub(super) async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+/// The beginning of a clean-up: puts units in quarantine back that a finished migration has made
+/// whole, and removes the rows that nothing needs any more.
+pub(super) async fn remove_leftover_rows(
+    context: &Context,
+    fence: &Fence,
+) -> Result<(), MigrateError> {
     context
         .progress
         .enter("clean-up", "what is not needed any more", None);
@@ -546,7 +549,10 @@ pub(super) async fn clean_up_rows(context: &Context, fence: &Fence) -> Result<()
 
 /// The end of a clean-up, after its rows: undoes what an abandoned migration has changed ahead,
 /// drops the tables and forgets the migration.
-pub(super) async fn clean_up_tables(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+pub(super) async fn remove_leftover_tables(
+    context: &Context,
+    fence: &Fence,
+) -> Result<(), MigrateError> {
     let found = state::underway(&mut context.database.read().await?).await?;
     // What an earlier migration replaced may be locked for long, and hinders nothing.
     let unfinished = found.filter(|found| !found.phase.has_arrived());
