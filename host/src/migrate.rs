@@ -95,7 +95,9 @@ pub use replay::{Replay, ReplayInput, ReplayTable, replay};
 pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
 pub use state::{MigrationRan, lock_version};
 use state::{Phase, Underway};
-pub use status::{Plan, PlannedMigration, Status, TableChange, is_between, plan, status};
+pub use status::{
+    Plan, PlannedMigration, Status, TableChange, is_between, plan, resumable, status,
+};
 
 /// The longest wait for a lock of another client before a change of the schema is postponed.
 const SHORT_LOCK_WAIT: Duration = Duration::from_secs(5);

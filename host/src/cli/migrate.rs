@@ -580,9 +580,11 @@ async fn bring_part(
     most: Option<u64>,
 ) -> anyhow::Result<(RunOutcome, usize)> {
     let _admin = prepared.open_admin(None).await;
-    let outcome =
+    let resumed_to = migrate::resumable(&prepared.database).await?;
+    let mut outcome =
         progress::shown(&prepared.progress, prepared.bring_part(fence, intent, most)).await?;
-    if matches!(outcome, RunOutcome::Done(_)) {
+    if let RunOutcome::Done(decision) = outcome {
+        outcome = RunOutcome::Done(decision.resuming(resumed_to));
         progress::shown(&prepared.progress, prepared.rotate(fence)).await?;
     }
     let quarantined = migrate::quarantined(&prepared.context()).await?.len();

@@ -132,6 +132,16 @@ impl Decision {
             decision => decision,
         }
     }
+
+    /// Distinguishes the completion of a migration from the beginning of one to the same version: a
+    /// target that was abandoned is only a number. `resumed_to` is the target of the migration that
+    /// is under way.
+    pub fn resuming(self, resumed_to: Option<DataVersion>) -> Self {
+        match self {
+            Self::Continue { from, to } if resumed_to != Some(to) => Self::Begin { from, to },
+            decision => decision,
+        }
+    }
 }
 
 /// Decides what a start does in a state of the database.

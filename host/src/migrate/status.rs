@@ -197,13 +197,15 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     };
     let entries = quarantine::entries(&mut reader).await?;
     let quarantined = entries.iter().filter(|entry| !entry.stopped).count() as u64;
-    let underway = state::phase(&mut reader).await?;
+    let underway = state::underway(&mut reader).await?;
     let encryption_key_label = state::encryption_key_label(&mut reader).await?;
     let rows = rows(&mut reader).await?;
     drop(reader);
     Ok(Status {
         newest: layouts.newest(),
-        decision: decide(&found, intent).explained(|version| layouts.at(version).is_some()),
+        decision: decide(&found, intent)
+            .explained(|version| layouts.at(version).is_some())
+            .resuming(resumed_to(underway.as_ref())),
         refused,
         rollback_refused: MigrateError::refuse(rollback)
             .err()
@@ -212,7 +214,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
             .map(|migration| PlannedMigration::of(migration.as_ref(), Direction::Up))
             .collect(),
         inserted: ran.inserted(&layouts.migrations()).collect(),
-        underway,
+        underway: underway.map(|underway| underway.phase),
         copied: copied(context).await?,
         history,
         encryption_key_label,
@@ -221,6 +223,22 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         rows,
         found,
     })
+}
+
+/// The target of the migration that is under way; a run to it completes that migration.
+///
+/// # Errors
+/// The database fails.
+pub async fn resumable(database: &Database) -> Result<Option<DataVersion>, MigrateError> {
+    let mut reader = database.read().await?;
+    Ok(resumed_to(state::underway(&mut reader).await?.as_ref()))
+}
+
+/// No start resumes the first phase.
+fn resumed_to(underway: Option<&Underway>) -> Option<DataVersion> {
+    underway
+        .filter(|underway| underway.phase != Phase::Begun)
+        .map(|underway| underway.to)
 }
 
 /// The units that the unfinished copy has written, and all units: the host that copies may be

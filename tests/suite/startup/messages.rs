@@ -61,7 +61,10 @@ async fn abandoned_migration_is_reported_and_allows_key_rotation(kind: Kind) {
     assert_eq!(installation.data_version(), OLDEST);
     let text = installation.succeed(&["migrate", "status"]);
     assert!(
-        text.contains(&format!("a migration to {NEWEST} was begun and abandoned")),
+        text.contains(&format!("a migration to {NEWEST} was begun and abandoned"))
+            && text.contains(&format!(
+                "`bbs migrate plan` shows what going to {NEWEST} does"
+            )),
         "{text}"
     );
     let keys = serde_json::json!({ "key-2024": "correct horse battery staple", "new": "n" });

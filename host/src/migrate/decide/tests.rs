@@ -307,3 +307,13 @@ fn refusal_of_a_foreign_target_has_the_statement_that_corrects_it() {
         r#"SET value = '{"CurrentVersion":20,"TargetVersion":20}' WHERE id = 'version'"#;
     assert!(reason.to_string().ends_with(statement), "{reason}");
 }
+
+#[test]
+fn only_a_migration_that_is_under_way_is_continued() {
+    let decided = up(&at(LOW, HIGH));
+    let begun = Decision::Begin { from: LOW, to: MID };
+    assert_eq!(decided.clone().resuming(None), begun);
+    assert_eq!(decided.clone().resuming(Some(HIGH)), begun);
+    assert_eq!(decided.clone().resuming(Some(MID)), decided);
+    assert_eq!(Decision::Serve.resuming(None), Decision::Serve);
+}
