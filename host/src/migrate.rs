@@ -73,6 +73,7 @@ use cut_over::{BegunBy, IfLocked};
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 pub use found::{found, read as found_in, settled_version};
+pub use fresh::other_tables;
 use history_pair::HistoryPair;
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};

@@ -582,6 +582,19 @@ pub async fn existing<'a>(
     Ok(existing)
 }
 
+/// The names of all tables in the current schema, in order, but for SQLite's own.
+///
+/// # Errors
+/// If the query fails.
+pub async fn table_names(tx: &mut Transaction) -> Result<Vec<String>, SqlError> {
+    let statement = match tx.dialect() {
+        Dialect::Sqlite => sqlite::NAMES,
+        Dialect::Postgres => postgres::NAMES,
+        Dialect::Mysql => mysql::NAMES,
+    };
+    tx.fetch_as(sql(statement), |row| row.owned_text(0)).await
+}
+
 /// Reads the definition of a table; `None` if it does not exist.
 ///
 /// # Errors

@@ -14,7 +14,7 @@ use sea_query::Cond;
 
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
 use super::plan::side_table;
-use super::{Context, MigrateError, removal, state};
+use super::{Context, MigrateError, layout_history, removal, state};
 use crate::lock::fence::Fence;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
@@ -22,6 +22,25 @@ const HEALTH_CHECK: &str = "bbs_health_check";
 /// State about earlier records that has a row for a version at most: the modules that ran over
 /// them, and their arguments.
 const FORGOTTEN: [&str; 3] = ["bbs_history", APPLIED, "bbs_run_arguments"];
+
+/// The tables that are neither of the catalog nor of the host: those of other programs.
+///
+/// # Errors
+/// The migrations have no valid layouts, or the database fails.
+pub async fn other_tables(context: &Context) -> Result<Vec<String>, MigrateError> {
+    let layouts = layout_history(&context.migrations)?;
+    let of_catalog = layouts.table_names();
+    let mut reader = context.database.read().await?;
+    let mut names = schema::table_names(&mut reader)
+        .await
+        .about("the list of tables")?;
+    names.retain(|name| {
+        // A copy has the name of its table and a version, with two underscores between them.
+        let table = name.split("__").next().unwrap_or_default();
+        !of_catalog.contains(table) && !name.starts_with("bbs_") && name != "configurations"
+    });
+    Ok(names)
+}
 
 /// Refuses a table of the catalog that has rows, since without a version the host cannot know their
 /// layout, and anything else with such a name.

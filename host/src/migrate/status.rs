@@ -16,7 +16,8 @@ use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, HistoryPair, MigrateError, Work, found, history_pair, layout_history, quarantine,
+    Context, HistoryPair, MigrateError, Work, found, fresh, history_pair, layout_history,
+    quarantine,
 };
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
@@ -25,6 +26,8 @@ const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;
 #[derive(Debug, Clone, Serialize)]
 pub struct Status {
     pub found: Found,
+    /// Tables of other programs, if the database has no version and no rows.
+    pub other_tables: Vec<String>,
     /// The newest version of the catalog.
     pub newest: DataVersion,
     /// The decision of a start.
@@ -201,7 +204,13 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     let encryption_key_label = state::encryption_key_label(&mut reader).await?;
     let rows = rows(&mut reader).await?;
     drop(reader);
+    let other_tables = if found == Found::Fresh {
+        fresh::other_tables(context).await?
+    } else {
+        Vec::new()
+    };
     Ok(Status {
+        other_tables,
         newest: layouts.newest(),
         decision: decide(&found, intent)
             .explained(|version| layouts.at(version).is_some())

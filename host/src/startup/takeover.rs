@@ -277,9 +277,27 @@ impl Prepared {
                      be master again before `bbs migrate down`. To stay there, pin `current_version` instead"
                 );
             }
+            if current_version == 0 {
+                self.warn_of_other_tables().await?;
+            }
             tracing::info!(
                 name: "migration-manager.running-migration",
                 current_version, migration_version, "migrating"
+            );
+        }
+        Ok(())
+    }
+
+    /// Logs that a database without a version is another program's, too: the configuration may name
+    /// it by mistake.
+    async fn warn_of_other_tables(&self) -> Result<(), StartupError> {
+        let tables = migrate::other_tables(&self.context()).await?;
+        if !tables.is_empty() {
+            tracing::warn!(
+                name: "migration-manager.other-tables",
+                ?tables,
+                "the database has tables of another program, which are left alone, and gets those of a BBS; correct \
+                 `database_connection_string` if it was to name another database"
             );
         }
         Ok(())

@@ -25,9 +25,11 @@ async fn empty(installation: &Installation, is_emptied: impl Fn(&str) -> bool) {
 }
 
 /// Asserts that a host initialises the database, serves a write, and serves again after a restart.
-async fn assert_initialised_again(installation: &Installation) {
-    let host = installation.serve();
+/// Returns the log of its start.
+async fn assert_initialised_again(installation: &Installation) -> String {
+    let mut host = installation.serve();
     upsert_domain(host.address, "after").await.unwrap();
+    let log = host.output().join("\n");
     assert!(host.terminate().success());
     let found = installation.status();
     assert_eq!(
@@ -56,6 +58,7 @@ async fn assert_initialised_again(installation: &Installation) {
         ["after"]
     );
     opened.close().await;
+    log
 }
 
 on_each_database!(diego_tables_without_rows_or_version_are_initialised_again);
@@ -70,7 +73,16 @@ async fn diego_tables_without_rows_or_version_are_initialised_again(kind: Kind) 
     )
     .await;
     execute(&opened, "INSERT INTO locks VALUES ('bbs', 'z1')").await;
-    assert_initialised_again(&installation).await;
+    let status = installation.succeed(&["migrate", "status"]);
+    assert!(
+        status.contains("none yet; the table locks of another program is left alone"),
+        "{status}"
+    );
+    let log = assert_initialised_again(&installation).await;
+    assert!(
+        log.contains("the database has tables of another program") && log.contains("locks"),
+        "{log}"
+    );
     assert_eq!(texts(&opened, "SELECT owner FROM locks").await, ["z1"]);
     opened.close().await;
 }

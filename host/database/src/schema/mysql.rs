@@ -10,6 +10,9 @@ use crate::{SqlError, Transaction, sql};
 pub(super) const TABLES: &str = "SELECT 1, CAST(table_name AS CHAR) FROM information_schema.tables \
      WHERE table_schema = DATABASE() AND table_name IN (?) AND table_type = 'BASE TABLE'";
 
+pub(super) const NAMES: &str = "SELECT CAST(table_name AS CHAR) FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_type = 'BASE TABLE' ORDER BY table_name";
+
 const COLUMNS: &str = "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), is_nullable = 'YES', \
      CAST(column_default AS CHAR), CAST(extra AS CHAR), VERSION() LIKE '%MariaDB%', \
      CASE WHEN collation_name <> (SELECT table_collation FROM information_schema.tables t \

@@ -12,6 +12,9 @@ use crate::{Dialect, SqlError, Transaction};
 pub(super) const TABLES: &str = "SELECT oid::bigint, relname::text FROM pg_catalog.pg_class WHERE relname IN (?) AND relnamespace = \
      (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p')";
 
+pub(super) const NAMES: &str = "SELECT relname::text FROM pg_catalog.pg_class WHERE relnamespace = \
+     (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema()) AND relkind IN ('r', 'p') ORDER BY relname";
+
 /// `to_jsonb` has the compression of a column only on servers that know one: from version 14 on.
 const COLUMNS: &str = "SELECT a.attname::text, pg_catalog.format_type(a.atttypid, a.atttypmod), a.attnotnull, \
      pg_catalog.pg_get_expr(d.adbin, d.adrelid), CASE WHEN a.attgenerated <> '' THEN 'GENERATED' \

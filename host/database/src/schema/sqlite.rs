@@ -10,6 +10,9 @@ use crate::{SqlError, Transaction, sql};
 pub(super) const TABLES: &str =
     "SELECT rowid, name FROM sqlite_master WHERE type = 'table' AND name COLLATE NOCASE IN (?)";
 
+pub(super) const NAMES: &str = "SELECT name FROM sqlite_master WHERE type = 'table' AND substr(name, 1, 7) <> 'sqlite_' \
+     ORDER BY name";
+
 const BOOLEAN: &str = "BOOLEAN";
 const INTEGER: &str = "BIGINT";
 const TEXT: &str = "TEXT";

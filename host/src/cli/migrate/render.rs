@@ -32,7 +32,7 @@ pub(super) struct Beside<'a> {
 pub(super) fn status(status: &Status, database: &str, beside: &Beside<'_>) -> String {
     let mut out = String::new();
     line!(out, "Database   {database}");
-    let version = found(&status.found, status.underway.is_some());
+    let version = found(status);
     line!(out, "Version    {version}");
     let pending = match status.pending.len() {
         0 => "all of them have run here".to_owned(),
@@ -188,9 +188,10 @@ pub(super) fn refused_keys(wrong: &[WrongKey], refused: Option<&str>) -> String 
         .collect()
 }
 
-fn found(found: &Found, is_underway: bool) -> String {
-    match found {
-        Found::Fresh => "none yet: the database is empty".into(),
+fn found(status: &Status) -> String {
+    let is_underway = status.underway.is_some();
+    match &status.found {
+        Found::Fresh => fresh(&status.other_tables),
         Found::Unversioned { tables } => {
             format!("none, although there are rows in {}", tables.join(", "))
         }
@@ -210,6 +211,22 @@ fn found(found: &Found, is_underway: bool) -> String {
             format!("{current}; a migration to {target} was begun and is not finished")
         }
         Found::Versioned { current, .. } => current.to_string(),
+    }
+}
+
+/// A database without a version and without rows of a BBS, which may be another program's.
+fn fresh(other_tables: &[String]) -> String {
+    match other_tables {
+        [] => "none yet: the database is empty".to_owned(),
+        [table] => format!(
+            "none yet; the table {} of another program is left alone",
+            printable::line(table)
+        ),
+        [first, ..] => format!(
+            "none yet; {} tables of another program, such as {}, are left alone",
+            other_tables.len(),
+            printable::line(first)
+        ),
     }
 }
 
@@ -345,7 +362,7 @@ pub(super) fn plan(plan: &Plan) -> String {
     copying(&mut out, plan);
     let is_final = |migration: &&PlannedMigration| !migration.reversible;
     let back = match plan.migrations.iter().find(is_final) {
-        _ if *from == 0 => "no: the database is empty".to_owned(),
+        _ if *from == 0 => "no: there is no version to go back to".to_owned(),
         Some(PlannedMigration { version, name, .. }) => {
             format!("no: {version}-{name} is not reversible")
         }

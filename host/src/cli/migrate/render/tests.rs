@@ -102,7 +102,7 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
 }
 
 #[test]
-fn plan_names_the_migration_that_is_not_reversible_and_an_empty_database() {
+fn plan_names_the_migration_that_is_not_reversible_and_a_database_without_a_version() {
     let table = TableChange {
         table: "desired_lrps".into(),
         strategy: Some(Strategy::Copy),
@@ -123,7 +123,7 @@ fn plan_names_the_migration_that_is_not_reversible_and_an_empty_database() {
             "recreated (it has no rows)",
             "no: 2-split is not reversible",
         ),
-        (0, "created\n", "no: the database is empty"),
+        (0, "created\n", "no: there is no version to go back to"),
     ] {
         let text = plan(&Plan {
             from,
