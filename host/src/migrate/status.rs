@@ -9,7 +9,7 @@ use bbs_lens::layout::schema::Sealing;
 use bbs_lens::transform::Transform;
 use serde::Serialize;
 
-use super::decide::{Decision, Found, Intent, decide};
+use super::decide::{Decision, Found, Intent, Reason, decide};
 use super::look::{check_ends, look, reasons_against_rollback};
 use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
@@ -99,6 +99,10 @@ pub struct Plan {
     pub reversible: bool,
     /// Why it would end before it writes anything, if it would.
     pub refused: Option<String>,
+    /// Whether that is decided from the version of the database alone, so that no part of this plan
+    /// applies.
+    #[serde(skip)]
+    pub is_refused_by_version: bool,
     pub bytes_to_copy: u64,
     /// Estimated from the bytes and a cautious rate; the real rate is measured once rows are
     /// copied.
@@ -309,7 +313,7 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     let histories = HistoryPair::here(context, &mut reader).await?;
     drop(reader);
     check_ends(context, &histories, from, to)?;
-    let refused = refusal(context, intent).await?;
+    let refusal = refusal(context, intent).await?;
     let way = histories.way(from, to);
     let mut reader = context.database.read().await?;
     let work = Work::planned(context, &mut reader, way).await?;
@@ -327,7 +331,8 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
         to,
         direction,
         reversible: migrations.iter().all(|migration| migration.reversible),
-        refused,
+        is_refused_by_version: matches!(refusal, Some(PlanRefusal::Version(_))),
+        refused: refusal.map(|refusal| refusal.to_string()),
         inserted: way.inserted(),
         migrations,
         tables,
@@ -336,20 +341,29 @@ pub async fn plan(context: &Context, to: DataVersion) -> Result<Plan, MigrateErr
     })
 }
 
+/// Why a start ends before it writes anything.
+#[derive(Debug, thiserror::Error)]
+enum PlanRefusal {
+    #[error(transparent)]
+    Version(Reason),
+    #[error(transparent)]
+    Obstacle(MigrateError),
+}
+
 /// Why a start with this intent ends before it writes anything, if it does.
 ///
 /// # Errors
 /// The database fails.
-async fn refusal(context: &Context, intent: Intent) -> Result<Option<String>, MigrateError> {
+async fn refusal(context: &Context, intent: Intent) -> Result<Option<PlanRefusal>, MigrateError> {
     match look(context, intent).await {
-        Ok(Decision::ShutDown(reason)) => Ok(Some(reason.to_string())),
+        Ok(Decision::ShutDown(reason)) => Ok(Some(PlanRefusal::Version(reason))),
         Ok(_) => Ok(None),
         Err(
             fault @ (MigrateError::Sql { .. }
             | MigrateError::Database(_)
             | MigrateError::ReadBack(_)),
         ) => Err(fault),
-        Err(refusal) => Ok(Some(refusal.to_string())),
+        Err(obstacle) => Ok(Some(PlanRefusal::Obstacle(obstacle))),
     }
 }
 

@@ -259,6 +259,7 @@ async fn unfinished_down_is_resumed_only_by_the_same_intent() {
     for (to, refused) in [(5, &going_down), (2, &going_down), (1, &None)] {
         let planned = plan(&world.context, to).await.unwrap();
         assert_eq!(planned.refused, *refused, "{to}");
+        assert_eq!(planned.is_refused_by_version, refused.is_some(), "{to}");
     }
     world.seal_routes().await;
     assert_eq!(

@@ -326,8 +326,12 @@ fn inserted(out: &mut String, plan: &Plan) {
     );
 }
 
+/// Empty if the version of the database refuses the migration: the refusal alone is printed.
 pub(super) fn plan(plan: &Plan) -> String {
     let mut out = String::new();
+    if plan.is_refused_by_version {
+        return out;
+    }
     let Plan {
         from,
         to,

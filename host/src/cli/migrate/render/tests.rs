@@ -36,6 +36,7 @@ fn plan_names_what_is_inserted_and_what_ran_above_it() {
         tables: Vec::new(),
         reversible: true,
         refused: None,
+        is_refused_by_version: false,
         bytes_to_copy: 0,
         estimated_seconds: 0,
     });
@@ -73,6 +74,7 @@ fn of_one_table(table: TableChange, estimated_seconds: u64) -> Plan {
         tables: vec![table],
         reversible: true,
         refused: None,
+        is_refused_by_version: false,
         estimated_seconds,
     }
 }
@@ -138,6 +140,15 @@ fn plan_names_the_migration_that_is_not_reversible_and_a_database_without_a_vers
             assert!(text.contains(&part), "{part:?} is not in:\n{text}");
         }
     }
+}
+
+#[test]
+fn plan_is_empty_if_the_version_of_the_database_refuses_it() {
+    let refused = Plan {
+        is_refused_by_version: true,
+        ..of_one_table(TableChange::default(), 0)
+    };
+    assert_eq!(plan(&refused), "");
 }
 
 #[test]
