@@ -97,7 +97,7 @@ pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
 pub use state::{MigrationRan, lock_version};
 use state::{Phase, Underway};
 pub use status::{
-    Plan, PlannedMigration, Status, TableChange, is_between, plan, resumable, status,
+    Plan, PlannedMigration, Status, TableChange, decision, is_between, plan, resumable, status,
 };
 
 /// The longest wait for a lock of another client before a change of the schema is postponed.

@@ -321,6 +321,7 @@ async fn plan(
     }
     let mut plan = migrate::plan(&context, to).await?;
     plan.refused = catalog_refused(&prepared).await?.or(plan.refused);
+    let start = migrate::decision(&context, prepared.intent()).await?;
     let keys_refused = keys_refused(&prepared).await?;
     let checked = if check && plan.refused.is_none() && keys_refused.is_none() {
         Some(progress::shown(&prepared.progress, migrate::check(&context, to)).await?)
@@ -330,6 +331,7 @@ async fn plan(
     let wrong_keys = prepared.wrong_keys().await?;
     if form.json {
         let mut value = serde_json::to_value(&plan)?;
+        value["start"] = serde_json::to_value(&start)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
         value["keys_refused"] = keys_refused.as_deref().into();
         if let Some(checked) = &checked {
@@ -341,6 +343,7 @@ async fn plan(
         output::text(
             [
                 render::plan(&plan),
+                render::other_start(&plan, &start),
                 render::refused_keys(&wrong_keys, keys_refused.as_deref()),
                 checked,
             ]

@@ -216,9 +216,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
     Ok(Status {
         other_tables,
         newest: layouts.newest(),
-        decision: decide(&found, intent)
-            .explained(|version| layouts.at(version).is_some())
-            .resuming(resumed_to(underway.as_ref())),
+        decision: decided(context, &found, underway.as_ref(), intent),
         refused,
         rollback_refused: MigrateError::refuse(rollback)
             .err()
@@ -236,6 +234,28 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         rows,
         found,
     })
+}
+
+/// The decision of a start with this intent, from the version of the database alone.
+///
+/// # Errors
+/// The database fails, or its version entry is damaged.
+pub async fn decision(context: &Context, intent: Intent) -> Result<Decision, MigrateError> {
+    let mut reader = context.database.read().await?;
+    let found = found::read(&mut reader).await?;
+    let underway = state::underway(&mut reader).await?;
+    Ok(decided(context, &found, underway.as_ref(), intent))
+}
+
+fn decided(
+    context: &Context,
+    found: &Found,
+    underway: Option<&Underway>,
+    intent: Intent,
+) -> Decision {
+    decide(found, intent)
+        .explained(|version| context.migration(version).is_some())
+        .resuming(resumed_to(underway))
 }
 
 /// The target of the migration that is under way; a run to it completes that migration.

@@ -102,6 +102,13 @@ async fn standby_with_the_same_setting_serves_the_rolled_back_version(kind: Kind
         text.contains(&format!("`bbs serve` serves {VERSION} through a lens")),
         "{text}"
     );
+    let text = one.succeed(&["migrate", "plan"]);
+    assert!(
+        text.contains(&format!(
+            "Start      `bbs serve` serves {VERSION} through a lens"
+        )),
+        "{text}"
+    );
 
     // A host without the setting migrates up.
     let other = other.set("rollback_on_drain_to_version", Value::Null);

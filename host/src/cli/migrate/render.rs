@@ -260,6 +260,13 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
             "there is nothing to migrate; another host waits for the lock until its holder ends."
                 .into()
         }
+        decision => started(decision),
+    }
+}
+
+/// The effect of a start with this decision.
+fn started(decision: &Decision) -> String {
+    match decision {
         Decision::Serve => "`bbs serve` serves at once; there is nothing to migrate.".into(),
         Decision::Stay { at } => format!(
             "`bbs serve` serves {at} through a lens: a rollback left the database there, and \
@@ -377,6 +384,19 @@ pub(super) fn plan(plan: &Plan) -> String {
     };
     line!(out, "Reversible {back}");
     out
+}
+
+/// The effect of a start with this configuration, if it is not this migration. Printed after a plan.
+pub(super) fn other_start(plan: &Plan, start: &Decision) -> String {
+    let is_this_migration = matches!(
+        start,
+        Decision::Begin { to, .. } | Decision::Continue { to, .. } if *to == plan.to
+    );
+    if is_this_migration || plan.is_refused_by_version || plan.migrations.is_empty() {
+        String::new()
+    } else {
+        format!("Start      {}\n", started(start))
+    }
 }
 
 /// How much is copied, and how long that may take.

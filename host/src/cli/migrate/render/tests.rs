@@ -152,6 +152,28 @@ fn plan_is_empty_if_the_version_of_the_database_refuses_it() {
 }
 
 #[test]
+fn plan_names_the_effect_of_a_start_that_does_not_make_its_migration() {
+    let planned = of_one_table(TableChange::default(), 0);
+    let begins = |to| Decision::Begin { from: 1, to };
+    assert_eq!(other_start(&planned, &begins(2)), "");
+    let above = Decision::ShutDown(Reason::Above {
+        current: 2,
+        wanted: 1,
+    });
+    for (start, text) in [
+        (begins(3), "`bbs migrate plan` shows what going to 3 does"),
+        (
+            Decision::Stay { at: 1 },
+            "`bbs serve` serves 1 through a lens",
+        ),
+        (above, "`bbs serve` refuses: the database is at 2, above 1"),
+    ] {
+        let line = other_start(&planned, &start);
+        assert!(line.starts_with(&format!("Start      {text}")), "{line}");
+    }
+}
+
+#[test]
 fn plan_says_which_changes_in_place_take_time() {
     for (rewritten_by_server, index, of_table, of_plan) in [
         (
