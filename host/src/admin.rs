@@ -16,6 +16,7 @@ pub use client::{AdminClient, AdminClientError};
 pub use endpoint::Endpoint;
 pub use socket::{RemainingClients, Socket};
 
+use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::progress::{Progress, Snapshot};
 use bbs_work::throttle::{Throttle, ThrottleSettings};
 
@@ -66,6 +67,9 @@ impl Command {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     pub pid: u32,
+    /// The pin of the data version. Absent without one, and from a host of an earlier release.
+    #[serde(default)]
+    pub pin_data_version: Option<DataVersion>,
     pub progress: Snapshot,
     /// Its name in JSON predates the type's.
     #[serde(rename = "pace")]
@@ -86,6 +90,8 @@ enum Reply {
 pub struct Host {
     pub progress: Progress,
     pub throttle: Throttle,
+    /// Also one that an option of its command has set in the place of the configuration's.
+    pub pin_data_version: Option<DataVersion>,
     /// Absent in a command, which an operator interrupts.
     pub control: Option<Control>,
 }
@@ -101,6 +107,7 @@ impl Host {
     fn report(&self) -> Report {
         Report {
             pid: std::process::id(),
+            pin_data_version: self.pin_data_version,
             progress: self.progress.snapshot(),
             throttle: self.throttle.settings(),
         }

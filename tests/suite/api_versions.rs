@@ -5,8 +5,8 @@ use serde_json::Value;
 
 use crate::harness::database::Kind;
 use crate::harness::host::{Host, Installation};
-use crate::harness::http_client;
 use crate::harness::modules::{copy_folder, modules};
+use crate::harness::{http_client, until};
 
 fn installation() -> Installation {
     Installation::new(&modules(), Kind::Sqlite)
@@ -110,6 +110,16 @@ async fn pinned_release_stands_for_a_data_and_an_api_version() {
             .unwrap();
         assert_eq!(reply.status().as_u16(), status, "{path}");
     }
+    let next = "Next       nothing: the host serves with the pin 1772581987.";
+    until(|| installation.succeed(&["migrate", "status"]).contains(next)).await;
+    let status = installation.status();
+    assert_eq!(
+        (
+            &status["host"]["pin_data_version"],
+            &status["pin_data_version"]
+        ),
+        (&1_772_581_987.into(), &serde_json::Value::Null)
+    );
     host.end().await;
     let status = installation.status();
     assert_eq!(

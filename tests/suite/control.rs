@@ -71,7 +71,10 @@ async fn running_migration_is_paused_resumed_throttled_and_watched(kind: Kind) {
         (&Value::Bool(true), &Value::Null)
     );
     let status = installation.succeed(&["migrate", "status"]);
-    assert!(status.contains("paused"), "{status}");
+    assert!(
+        status.contains("Next       `bbs migrate resume` continues the work of process"),
+        "{status}"
+    );
 
     assert_eq!(paused["counted"], "units");
     let shown = installation.succeed(&["migrate", "status"]);

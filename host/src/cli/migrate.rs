@@ -284,14 +284,16 @@ async fn status(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
         .lock_holder()
         .await
         .unwrap_or_else(|fault| Some(format!("unknown: {fault}")));
+    let host = running_host(&prepared.config).await;
     if form.json {
         let mut value = serde_json::to_value(&status)?;
+        value["pin_data_version"] = prepared.config.pin_data_version.into();
+        value["host"] = serde_json::to_value(&host)?;
         value["wrong_keys"] = serde_json::to_value(&wrong_keys)?;
         value["keys_refused"] = keys_refused.into();
         value["lock_holder"] = holder.into();
         output::json(&value)?;
     } else {
-        let host = running_host(&prepared.config).await;
         let beside = render::Beside {
             config: &prepared.config,
             host: host.as_ref(),

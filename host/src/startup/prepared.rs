@@ -433,6 +433,7 @@ impl Prepared {
         let host = admin::Host {
             progress,
             throttle,
+            pin_data_version: self.config.pin_data_version,
             control: control.cloned(),
         };
         admin::Endpoint::open(&self.config.admin_socket, host).await

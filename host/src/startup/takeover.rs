@@ -15,7 +15,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::transform::Transform;
 use bbs_modules::catalog::Catalog;
 use bbs_modules::releases;
-use bbs_work::progress::{Progress, Wait};
+use bbs_work::progress::{LOCK, Progress, Wait};
 
 use super::error::OlderCatalog;
 use super::{Prepared, StartupError};
@@ -221,8 +221,7 @@ impl Prepared {
 
     /// Waits for the lock as a host does, and logs the holder.
     pub(super) async fn wait_for_lock(&self) -> Result<HeldLock, StartupError> {
-        self.progress
-            .enter("lock", "another host may have it", None);
+        self.progress.enter(LOCK, "another host may have it", None);
         let _waiting = self.progress.wait(Wait::Lock);
         let lock = self.lock(LockPurpose::Serve).await?;
         let ttl_in_seconds = self.config.lock.ttl.as_secs();

@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 
 use rate::Rate;
 
+/// The phase in which a host waits for the master lock.
+pub const LOCK: &str = "lock";
+
 /// The phase in which a new master takes over from the previous one, up to the first step of a
 /// migration.
 pub const TAKEOVER: &str = "fence";

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_work::joined;
 use bbs_work::printable;
-use bbs_work::progress::SERVING;
+use bbs_work::progress::{LOCK, SERVING};
 
 use super::super::output::push_line as line;
 use super::super::progress::line as progress_line;
@@ -231,6 +231,12 @@ fn fresh(other_tables: &[String]) -> String {
 }
 
 fn next(status: &Status, beside: &Beside<'_>) -> String {
+    if let Some(host) = beside.host
+        && !host.progress.is_over()
+        && host.progress.phase != LOCK
+    {
+        return at_work(host);
+    }
     let refused = beside.keys_refused.or(status.refused.as_deref());
     if refused.is_none()
         && let Decision::ShutDown(Reason::GoingDown { to }) = status.decision
@@ -242,6 +248,15 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
     }
     if let Some(refused) = refused {
         return format!("`bbs serve` refuses: {refused}");
+    }
+    if let Decision::Begin { to, .. } = status.decision
+        && let Some(host) = beside.host
+        && host.progress.phase == SERVING
+        && let Some(pin) = host.pin_data_version
+    {
+        return format!(
+            "nothing: the host serves with the pin {pin}. `bbs migrate plan` shows what going to {to} does; a start without a pin does it."
+        );
     }
     match &status.decision {
         Decision::Serve if status.underway.is_some_and(|phase| phase.is_clean_up()) => {
@@ -261,6 +276,16 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
                 .into()
         }
         decision => started(decision),
+    }
+}
+
+/// The next step while the host, or a command that migrates, has work to do.
+fn at_work(host: &Report) -> String {
+    let pid = host.pid;
+    if host.throttle.paused {
+        format!("`bbs migrate resume` continues the work of process {pid}, which is paused.")
+    } else {
+        format!("nothing: process {pid} is at work; `bbs migrate watch` shows its progress.")
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use bbs_work::progress::{Counted, SERVING, STOPPED};
 use clap::Args;
@@ -11,6 +12,9 @@ use super::super::output;
 use super::super::progress::{WithoutReader, follow};
 use crate::admin::{AdminClient, AdminClientError, Command, Report};
 use crate::config::Config;
+
+/// Longest wait for the report of a host that is shown beside other things.
+const HOST_WAIT: Duration = Duration::from_secs(5);
 
 /// A running host, and the form of its reports.
 #[derive(Debug, Args)]
@@ -125,11 +129,15 @@ async fn send(
 
 /// The report of the host that runs with this configuration, if there is one.
 pub(in crate::cli) async fn running_host(config: &Config) -> Option<Report> {
-    // Usually no host runs, which is no error.
-    let mut host = AdminClient::send(&config.admin_socket, Command::Status)
-        .await
-        .ok()?;
-    host.answer().await.ok()
+    let report = async {
+        // Usually no host runs, which is no error.
+        let mut host = AdminClient::send(&config.admin_socket, Command::Status)
+            .await
+            .ok()?;
+        host.answer().await.ok()
+    };
+    // A host that hangs must not keep a command from its own result.
+    tokio::time::timeout(HOST_WAIT, report).await.ok().flatten()
 }
 
 /// Shows the progress until the host serves and its migration is complete.
