@@ -162,7 +162,7 @@ impl DevCommand {
             failure,
             HostFailure::Start(
                 StartupError::ShutDown(Reason::Newer { .. })
-                    | StartupError::Migrate(
+                    | StartupError::Examination(
                         MigrateError::DigestChanged { .. } | MigrateError::RanAndIsMissing { .. }
                     )
             )
@@ -307,20 +307,18 @@ mod tests {
         };
         for (failure, cause) in [
             (
-                MigrateError::DigestChanged {
+                StartupError::Examination(MigrateError::DigestChanged {
                     version: 5,
                     ran: ran(),
                     catalog: "changed".to_owned(),
-                }
-                .into(),
+                }),
                 "migration 5 ran",
             ),
             (
-                MigrateError::RanAndIsMissing {
+                StartupError::Examination(MigrateError::RanAndIsMissing {
                     version: 5,
                     ran: ran(),
-                }
-                .into(),
+                }),
                 "migration 5 ran",
             ),
             (

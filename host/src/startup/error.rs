@@ -127,6 +127,9 @@ pub enum StartupError {
     Signals(#[source] std::io::Error),
     #[error("the migration failed")]
     Migrate(#[from] MigrateError),
+    /// No migration has begun.
+    #[error("the database did not pass its examination; nothing was written")]
+    Examination(#[source] MigrateError),
     #[error("the records of etcd are not imported")]
     Import(#[from] ImportError),
     #[error("this host shuts down and has written nothing")]
@@ -222,7 +225,7 @@ impl StartupError {
     /// Whether the server is away, or has ended a session.
     pub(super) fn is_outage(&self) -> bool {
         match self {
-            Self::Migrate(fault) => fault.is_outage(),
+            Self::Migrate(fault) | Self::Examination(fault) => fault.is_outage(),
             Self::Fence(fault) => fault.is_outage(),
             Self::Database(fault) => fault.is_outage(),
             _ => false,

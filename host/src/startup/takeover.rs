@@ -46,10 +46,17 @@ impl Prepared {
     /// Checks that database and keys allow this intent in a context. Reads only.
     ///
     /// # Errors
-    /// [`StartupError::ShutDown`] with the reason, [`StartupError::Import`] if an import comes
-    /// first or `bbs_import` contradicts the database, or an error of
-    /// [`check_keys`](Self::check_keys).
+    /// [`StartupError::ShutDown`] with the reason, [`StartupError::Examination`] with an obstacle,
+    /// [`StartupError::Import`] if an import comes first or `bbs_import` contradicts the database,
+    /// or an error of [`check_keys`](Self::check_keys).
     pub async fn may_begin(&self, context: &Context, intent: Intent) -> Result<(), StartupError> {
+        match self.examine(context, intent).await {
+            Err(StartupError::Migrate(obstacle)) => Err(StartupError::Examination(obstacle)),
+            examined => examined,
+        }
+    }
+
+    async fn examine(&self, context: &Context, intent: Intent) -> Result<(), StartupError> {
         self.check_keys().await?;
         match self.import_status().await?.due {
             Due::Import => return Err(ImportError::Due.into()),

@@ -150,7 +150,10 @@ async fn record_of_a_version_unknown_to_the_catalog_is_not_migrated(kind: Kind) 
         let wanted = format!("table tasks has records of version {record_version}{reason}");
         let commands = [&["serve"][..], &down, &["migrate", "plan"]];
         for message in each_refused(&installation, &commands).await {
-            assert!(message.contains(&wanted), "{message}");
+            assert!(
+                message.contains(&wanted) && !message.contains("the migration failed"),
+                "{message}"
+            );
         }
         let status = installation.succeed(&["migrate", "status"]);
         assert!(
