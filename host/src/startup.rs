@@ -123,9 +123,9 @@ async fn run(
     let lock = match taken {
         Ok(Some(lock)) => lock,
         not_taken => {
-            let ended = not_taken.map(drop);
+            let ended = not_taken.map(|_| None);
             report_end(&prepared.progress, admin.close(), &ended).await;
-            return ended;
+            return ended.map(drop);
         }
     };
     tracing::info!(name: "locket-lock.acquired-lock", "took the lock");
@@ -155,7 +155,7 @@ async fn run(
         lock.release().await;
     }
     report_end(&prepared.progress, clients, &served).await;
-    served
+    served.map(drop)
 }
 
 const RELOAD_GIVEN_UP: &str = "this host has taken the lock while it loaded the modules again, and serves with those of before; \
@@ -187,14 +187,18 @@ async fn wait_for_lock(
     }
 }
 
-/// Shows how the host ended to the operators that watch it.
+/// Shows how the host ended to the operators that watch it, with the version of the database if the
+/// host was to take it back.
 async fn report_end(
     progress: &Progress,
     clients: Option<RemainingClients>,
-    served: &Result<(), StartupError>,
+    served: &Result<Option<DataVersion>, StartupError>,
 ) {
     match served {
-        Ok(()) => progress.enter(ENDED, "", None),
+        Ok(None) => progress.enter(ENDED, "", None),
+        Ok(Some(version)) => {
+            progress.enter(ENDED, format!("the database is at {version}"), None);
+        }
         Err(error) => progress.enter(FAILED, with_causes(error).to_string(), None),
     }
     if let Some(clients) = clients {

@@ -68,7 +68,13 @@ impl DrainCommand {
             ),
         }
         if !json {
-            output::announce("The host has ended.");
+            let detail = last.detail;
+            let version = if detail.is_empty() {
+                String::new()
+            } else {
+                format!("; {detail}")
+            };
+            output::announce(format_args!("The host has ended{version}."));
         }
         after_host(examined, form).await.context(
             "the host has ended, and the database may be above the version of `rollback_on_drain_to_version`; once the reason is \

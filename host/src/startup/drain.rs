@@ -148,12 +148,16 @@ pub(super) async fn ends_the_work(prepared: &Prepared, shutdown: &Shutdown) {
 
 /// The result of a host whose takeover or rollback a request has ended: a failure if that request
 /// was to take the database back.
-pub(super) fn cut_short(prepared: &Prepared, shutdown: &Shutdown) -> Result<(), StartupError> {
+pub(super) fn cut_short(
+    prepared: &Prepared,
+    shutdown: &Shutdown,
+) -> Result<Option<DataVersion>, StartupError> {
     rolls_back_to(prepared, shutdown)
-        .map_or(Ok(()), |to| Err(StartupError::RollbackCutShort { to }))
+        .map_or(Ok(None), |to| Err(StartupError::RollbackCutShort { to }))
 }
 
 /// Takes the database back, unless a request ends the host, and then completes a key rotation.
+/// Returns the version of the database, as [`take_back`] does.
 ///
 /// `store` is the one that the API uses; `None` if this host did not serve yet.
 pub(super) async fn roll_back(
@@ -162,7 +166,7 @@ pub(super) async fn roll_back(
     store: Option<&Store>,
     to: DataVersion,
     shutdown: &Shutdown,
-) -> Result<(), StartupError> {
+) -> Result<Option<DataVersion>, StartupError> {
     prepared.gate.close();
     // A signal overrides an earlier pause.
     prepared.throttle.resume();
@@ -175,34 +179,37 @@ pub(super) async fn roll_back(
         }
         take_back(prepared, fence, to).await
     };
-    tokio::select! {
+    let version = tokio::select! {
         outcome = work => outcome?,
         // A signal to a BOSH job, which completes a rollback that an earlier host had begun.
         () = ends_the_work(prepared, shutdown) => return cut_short(prepared, shutdown),
-    }
+    };
     // No supervisor limits a drain, and the older host may lack a key that texts are still under.
     let longest = (!shutdown.is_drain()).then_some(ROTATION);
-    finish_rotation(prepared, fence, shutdown, longest).await
+    finish_rotation(prepared, fence, shutdown, longest).await?;
+    Ok(version)
 }
 
-/// Takes the database back while nothing else writes, if it is above that version.
+/// Takes the database back while nothing else writes, if it is above that version. Returns the
+/// version that it is at, if it has one.
 async fn take_back(
     prepared: &Prepared,
     fence: &Fence,
     to: DataVersion,
-) -> Result<(), StartupError> {
+) -> Result<Option<DataVersion>, StartupError> {
     // Tables that an import is filling have rows and no version, which no migration takes down.
     if prepared.is_import_due().await? {
         tracing::info!(
             to,
             "the import from etcd has not ended, and etcd has every record: there is nothing to take back"
         );
-        return Ok(());
+        return Ok(None);
     }
     tracing::info!(name: "drain.going-back", to, "taking the database back before this host ends");
     match prepared.bring_to(fence, Intent::Down { to }).await {
         Ok(_) => {
             tracing::info!(name: "drain.went-back", to, "the database is where the older host expects it");
+            Ok(Some(to))
         }
         Err(StartupError::ShutDown(Reason::NothingBelow { current, .. })) => {
             tracing::info!(
@@ -210,13 +217,14 @@ async fn take_back(
                 current,
                 "the database is already at or below that version"
             );
+            Ok(Some(current))
         }
         Err(StartupError::ShutDown(Reason::NothingThere)) => {
             tracing::info!(to, "the database is empty: there is nothing to take back");
+            Ok(None)
         }
-        Err(error) => return Err(error),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// Waits until no request is in flight, since it may still write, and the copy must include it.

@@ -41,7 +41,7 @@ pub(super) struct MasterStage<'a> {
 
 impl MasterStage<'_> {
     /// Serves until this host ends or is no longer the master. Leaves in `prepared` the modules
-    /// that were served last.
+    /// that were served last. Returns the version of the database if the host was to take it back.
     ///
     /// # Errors
     /// Whatever ended the host other than a request.
@@ -51,7 +51,7 @@ impl MasterStage<'_> {
         reloads: &mut ReloadReceiver,
         tasks: &mut EssentialTasks,
         announce: impl FnOnce(&Served),
-    ) -> Result<(), StartupError> {
+    ) -> Result<Option<DataVersion>, StartupError> {
         let Self { lock, shutdown, .. } = *self;
         let progress = prepared.progress.clone();
         // Before the port opens: requests wait in this phase alone.
@@ -94,7 +94,8 @@ impl MasterStage<'_> {
                 return drain::roll_back(prepared, &fence, store, to, shutdown).await;
             }
             close_port();
-            drain::finish_rotation(prepared, &fence, shutdown, Some(drain::ROTATION)).await
+            drain::finish_rotation(prepared, &fence, shutdown, Some(drain::ROTATION)).await?;
+            Ok(None)
         };
         let outcome = tokio::select! {
             outcome = work => outcome,
@@ -111,7 +112,8 @@ impl MasterStage<'_> {
             ended = server.ended() => ended,
             () = shutdown.reach(2) => return outcome,
         };
-        outcome.and(ended)
+        let version = outcome?;
+        ended.map(|()| version)
     }
 
     /// Serves the API port, whose gate may be closed, until `stop` has the longest time for

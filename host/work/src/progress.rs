@@ -26,7 +26,8 @@ pub const SERVING: &str = "serving";
 /// The phase in which the host serves and its migration is stopped. The detail has the reason.
 pub const STOPPED: &str = "stopped";
 
-/// The phase of a host that has ended as requested, and has released the lock.
+/// The phase of a host that has ended as requested, and has released the lock. The detail has the
+/// version of the database if the host was to take it back.
 pub const ENDED: &str = "ended";
 
 /// The phase of a host that has ended for another reason, which the detail has.
