@@ -43,6 +43,9 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
             run.release.escape_debug(),
         );
     }
+    if migrations.is_empty() {
+        return out;
+    }
     line!(out, "\nMigrations that ran, oldest first:");
     let width = migrations
         .iter()
@@ -70,4 +73,32 @@ fn text(runs: &[MigrationRun], migrations: &[MigrationRan]) -> String {
 /// Enough of a digest to distinguish modules.
 fn short(digest: &str) -> &str {
     digest.get(..12).unwrap_or(digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use bbs_lens::layout::manifest::Direction;
+
+    use super::*;
+    use crate::migrate::RunState;
+
+    #[test]
+    fn history_of_an_unfinished_first_migration_has_no_list_of_migrations() {
+        let run = MigrationRun {
+            number: 1,
+            from: 0,
+            to: 5,
+            direction: Direction::Up,
+            state: RunState::Unfinished,
+            began_at_ns: 0,
+            ended_at_ns: None,
+            host: "z1".to_owned(),
+            release: "0.1".to_owned(),
+        };
+        let text = text(&[run], &[]);
+        assert!(
+            text.ends_with("  up from 0 to 5: unfinished, by z1 (release 0.1)\n"),
+            "{text}"
+        );
+    }
 }
