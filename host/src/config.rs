@@ -462,7 +462,11 @@ fn examine(file: Map<String, Value>, folders: Folders) -> ExaminedConfig {
         module_caches: keys
             .path("module_cache_dir")
             .map_or(default.module_caches, |folder| vec![folder]),
-        pin_data_version: keys.take("pin_data_version"),
+        pin_data_version: keys.take_or("pin_data_version", |value| ConfigError::Value {
+            key: "pin_data_version",
+            value: values::describe(value),
+            form: "a whole number, or name a release with `pin_release`",
+        }),
         pin_api_version: keys.text("pin_api_version"),
         pin_release: keys.text("pin_release"),
         logging: Logging::read(&mut keys),

@@ -498,7 +498,7 @@ async fn retry_with_the_missing_key_restores_a_unit_while_a_host_serves(kind: Ki
     stored.context.database.close().await;
 
     let up = installation.succeed(&["migrate", "up", "--on-unreadable", "quarantine"]);
-    assert_contains(&up, &["1 units are in quarantine"]);
+    assert_contains(&up, &["1 unit is in quarantine"]);
     let host = installation.serve();
     assert!(has(&host, &found[8]).await && !has(&host, guid).await);
     let refused = installation.run(&["migrate", "quarantine", "retry", guid]);

@@ -142,8 +142,11 @@ impl<'de> Deserialize<'de> for MaxInFlight {
             Number(u32),
             Text(String),
         }
-        let expected =
-            || D::Error::custom("expected a number of instances, or a percentage such as \"10%\"");
+        let expected = || {
+            D::Error::custom(
+                "expected a number of instances above 0, or a percentage from \"1%\" to \"100%\"",
+            )
+        };
         match WrittenLimit::deserialize(deserializer).map_err(|_| expected())? {
             WrittenLimit::Number(instances) if instances > 0 => Ok(Self::Instances(instances)),
             WrittenLimit::Text(text) => {

@@ -329,12 +329,17 @@ fn value_of_a_wrong_type_is_rejected_with_key_value_and_form() {
             "true",
             "`loggregator` is true; write an object",
         ),
+        (
+            "pin_data_version",
+            "\"diego\"",
+            "`pin_data_version` is \"diego\"; write a whole number, or name a release with `pin_release`",
+        ),
         ("uuid", "1", "`uuid` is 1; write a text"),
         ("uuid", "[]", "`uuid` is a list; write a text"),
         (
             "update_max_in_flight",
             "0",
-            r#"`update_max_in_flight` is 0; write a number of instances, or a percentage"#,
+            r#"`update_max_in_flight` is 0; write a number of instances above 0, or a percentage from "1%" to "100%""#,
         ),
         (
             "trusted_keys",

@@ -78,7 +78,7 @@ mod tests {
         ] {
             let message = max_in_flight(wrong).unwrap_err();
             assert!(
-                message.contains("a number of instances, or a percentage such as \"10%\""),
+                message.contains("a number of instances above 0, or a percentage from"),
                 "{wrong}: {message}"
             );
         }

@@ -44,7 +44,7 @@ forms! {
     TimeFormat => "\"unix-epoch\" or \"rfc3339\"",
     MigrationMode => "\"offline\" or \"online\"",
     OnUnreadable => "\"stop\" or \"quarantine\"",
-    MaxInFlight => "a number of instances, or a percentage such as \"10%\"",
+    MaxInFlight => "a number of instances above 0, or a percentage from \"1%\" to \"100%\"",
 }
 
 /// Describes a value that cannot be used; lists and objects without their content.

@@ -201,8 +201,9 @@ fn choices(version: DataVersion, known: &[DataVersion], releases: &[Release]) ->
         .iter()
         .map(|release| format!("{} of the release {:?}, ", release.data, release.name));
     format!(
-        "name {}or one of the others, of which the nearest are {}; `bbs module check` of the folder of modules lists all {}",
+        "name {}or one of the others, of which the nearest {} {}; `bbs module check` of the folder of modules lists all {}",
         named.collect::<String>(),
+        if nearest.len() == 1 { "is" } else { "are" },
         nearest.join(" and "),
         known.len()
     )

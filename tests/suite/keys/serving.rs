@@ -468,7 +468,7 @@ async fn damaged_record_is_reported_and_the_host_keeps_serving(kind: Kind) {
         "{status}"
     );
     assert!(
-        status.contains("Unreadable 1 rows") && status.contains(&format!("tasks {first}")),
+        status.contains("Unreadable 1 row has") && status.contains(&format!("tasks {first}")),
         "{status}"
     );
     assert!(host.terminate().success());

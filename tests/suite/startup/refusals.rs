@@ -224,7 +224,7 @@ async fn version_missing_in_the_catalog_is_refused_before_the_lock(kind: Kind) {
         assert!(
             message.contains("no migration to 7: name 1643660541 of the release \"diego-2.58.1\"")
                 && message.contains(", 1772581987 of the release \"diego\"")
-                && message.contains("nearest are 1461790966;"),
+                && message.contains("nearest is 1461790966;"),
             "{message}"
         );
     }

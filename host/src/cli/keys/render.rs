@@ -187,9 +187,12 @@ fn keys_in_use(status: &KeysStatus) -> Vec<&str> {
 
 /// The rows of which a text does not open, with the first of them.
 pub(super) fn unreadable_now(survey: &Rotated) -> String {
+    let rows = match survey.unreadable {
+        1 => "1 row has".to_owned(),
+        rows => format!("{rows} rows have"),
+    };
     format!(
-        "{} rows have a text that does not open and is not under the active key:{}",
-        survey.unreadable,
+        "{rows} a text that does not open and is not under the active key:{}",
         examples(survey)
     )
 }

@@ -111,13 +111,15 @@ fn records(out: &mut String, status: &Status) {
     if *residue > 0 {
         line!(
             out,
-            "Residue    {residue} entries, which a migration in the other direction restores"
+            "Residue    {}, which a migration in the other direction restores",
+            counted(*residue, "entry", "entries")
         );
     }
     if *quarantined > 0 {
         line!(
             out,
-            "Quarantine {quarantined} units that could not be migrated; `bbs migrate quarantine list` lists them"
+            "Quarantine {} that could not be migrated; `bbs migrate quarantine list` has the reasons",
+            counted(*quarantined, "unit", "units")
         );
     }
 }
@@ -338,6 +340,12 @@ fn migrations(out: &mut String, migrations: &[PlannedMigration]) {
     }
 }
 
+/// A number with the form of its noun.
+fn counted(count: u64, one: &str, more: &str) -> String {
+    let noun = if count == 1 { one } else { more };
+    format!("{count} {noun}")
+}
+
 fn longest<'a>(names: impl Iterator<Item = &'a String>) -> usize {
     names.map(String::len).max().unwrap_or(0)
 }
@@ -376,8 +384,8 @@ pub(super) fn plan(plan: &Plan) -> String {
     }
     line!(
         out,
-        "From {from} {direction} to {to}: {} migrations, applied in memory, rows written once.",
-        plan.migrations.len()
+        "From {from} {direction} to {to}: {}, applied in memory, rows written once.",
+        counted(plan.migrations.len() as u64, "migration", "migrations")
     );
     line!(out, "\nMigrations, in order:");
     migrations(&mut out, &plan.migrations);
@@ -570,7 +578,8 @@ pub(super) fn progressed(progressed: &RunOutcome, before: &Found, waiting: usize
     if waiting > 0 {
         line!(
             out,
-            "{waiting} units are in quarantine: `bbs migrate quarantine list` lists them."
+            "{} in quarantine: `bbs migrate quarantine list` has the reasons.",
+            counted(waiting as u64, "unit is", "units are")
         );
     }
     out

@@ -49,7 +49,7 @@ impl InstanceLine {
                 let cell = on_cell(&crashed.actual_lrp_instance_key);
                 let reason = printable(&crashed.crash_reason);
                 let text = format!(
-                    "{definition}{cell} crashed, the {}. time: {reason}",
+                    "{definition}{cell} crashed (crash {}): {reason}",
                     crashed.crash_count
                 );
                 (crashed.actual_lrp_key.as_ref()?, to_value(&**crashed), text)
@@ -205,7 +205,7 @@ mod tests {
         let line = InstanceLine::of(&LrpInstanceEvent::Crashed(Box::new(crashed))).unwrap();
         assert_eq!(
             line.text,
-            "  instance 2: v3 on cell-1 crashed, the 2. time: exit\\u{1b}"
+            "  instance 2: v3 on cell-1 crashed (crash 2): exit\\u{1b}"
         );
         assert_eq!(
             (line.name, &line.content["cell_id"]),

@@ -93,7 +93,7 @@ fn plan_names_tables_decrypted_columns_and_reversibility() {
     };
     let text = plan(&of_one_table(copied, 1));
     for part in [
-        "From 1 up to 2: 1 migrations",
+        "From 1 up to 2: 1 migration, applied",
         "  2  split  rows    Splits.",
         "desired_lrps  copied (300 rows, 1 MiB); rewritten: metric_tags; decrypted: run_info",
         "To copy    1 MiB, about a second",
