@@ -24,7 +24,7 @@ use queue::Queue;
 pub const QUEUE: usize = 1024;
 
 /// Bytes of the events of any change, which a subscriber may keep for itself alone.
-const SMALL_RENDERING: usize = 64 << 10;
+const SMALL_RENDERING: usize = 16 << 10;
 
 /// The records that a subscription is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -359,11 +359,7 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
     };
     if !underway.phase.has_arrived() {
         let mut tx = fence.begin().await?;
-        let (from, to) = (underway.from, underway.to);
-        // A start that has postponed its clean-up has recorded the end.
-        if underway.phase == Phase::Copying || runs::has_open(&mut tx).await? {
-            runs::end(&mut tx, context, from, to, RunState::GivenUp).await?;
-        }
+        runs::give_up(&mut tx, context, &underway).await?;
         // At a reload this host has its token, too, and would resume what is left of its copies.
         state::write_phase(&mut tx, underway, Phase::Begun).await?;
         tx.commit().await.about(own_tables::RUN)?;

@@ -113,7 +113,7 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "    }\n    cut_over::clean_up_or_postpone(context, fence).await\n}\n\n/// Undoes the changes",
+                "    }\n    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await\n}\n\n/// Undoes the changes",
                 "    }\n    Ok(())\n}\n\n/// Undoes the changes",
             ),
             ("            start_over(context, fence, job).await?;\n", ""),
@@ -223,8 +223,8 @@ const MUTATIONS: &[FileMutations] = &[
         changes: &[
             ("self.next_calls += 1;", ""),
             (
-                "timeout_at(waits_until, permit)",
-                "timeout_at(waits_until + RUN_TIME * 1000, permit)",
+                "is_page);\n        let permit = timeout_at(waits_until, permit)",
+                "is_page);\n        let permit = timeout_at(waits_until + RUN_TIME * 1000, permit)",
             ),
             (
                 "        () = abandoned.cancelled() =>",

@@ -453,8 +453,8 @@ async fn open_reader_of_a_table_delays_the_cut_over_and_no_call(kind: Kind) {
 }
 
 on_each_server!(cut_over_that_gets_no_lock_is_given_up_with_its_copies);
-/// The database is checked all the time: MySQL's table of the health check, which is there before
-/// the cut-over, stays empty, since the next start refuses one with rows.
+/// The database is checked all the time: while MySQL has the new version and not the table, a check
+/// does not rely on either.
 async fn cut_over_that_gets_no_lock_is_given_up_with_its_copies(kind: Kind) {
     let (installation, client, reading) = with_reader(kind, "1s").await;
     let installation = installation

@@ -55,14 +55,14 @@ const PASSING: [ErrorKind; 7] = [
 #[error("a statement ran longer than {0:?}; see db_read_timeout and db_write_timeout")]
 pub(super) struct RanTooLong(pub(super) Duration);
 
-/// A server had no place for another session a moment ago.
+/// The server has refused another session beside those of the pool.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "the server has no place for another connection, and none of those that are open is free; raise its limit"
 )]
 pub(super) struct ServerFull;
 
-/// Whether an error is this one of the host's own.
+/// Whether an error has this type of the host as its cause.
 fn is_own<T: std::error::Error + 'static>(error: &SqlError) -> bool {
     matches!(error, SqlError::Io(io) if io.get_ref().is_some_and(|inner| inner.is::<T>()))
 }
@@ -85,7 +85,7 @@ fn is_unreachable(error: &SqlError) -> bool {
 /// lost conflict is a node of Galera that is cut off: its first statement waits for the cluster.
 /// Where the server is full beside sessions of the pool, the next one is one of those.
 pub(super) fn may_open_later(error: &SqlError) -> bool {
-    !is_own::<ServerFull>(error) && (is_unreachable(error) || is_transient(error))
+    !is_server_full(error) && (is_unreachable(error) || is_transient(error))
 }
 
 /// An unknown command, in Galera any that needs the cluster.
@@ -106,9 +106,13 @@ pub(super) fn is_out_of_cluster(error: &SqlError) -> bool {
     })
 }
 
+pub(super) fn is_server_full(error: &SqlError) -> bool {
+    is_own::<ServerFull>(error)
+}
+
 /// MySQL and MariaDB: too many connections, of all users or of one. PostgreSQL: the same.
 pub(super) fn is_full(error: &SqlError) -> bool {
-    is_own::<ServerFull>(error) || has_code(error, &[1040, 1203, 1226], &["53300"])
+    is_server_full(error) || has_code(error, &[1040, 1203, 1226], &["53300"])
 }
 
 /// MySQL and MariaDB: the server shuts down; the connection is closed, killed, idle for too long; a

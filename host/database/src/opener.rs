@@ -209,13 +209,29 @@ impl<D: Driver> Opener<D> {
 
     /// Whether the server had no place for a session, and one of those that are open may become
     /// free.
-    pub(super) fn is_full_beside_others(&self, error: &SqlError) -> bool {
+    fn is_full_beside_others(&self, error: &SqlError) -> bool {
         is_full(error) && !self.open.is_empty()
     }
 
-    async fn connect(&self) -> Result<Connected<D>, SqlError> {
+    /// Whether the server has refused a session beside others a moment ago.
+    pub(super) fn is_full(&self) -> bool {
         let full_at = *self.full_at.lock();
-        if !self.open.is_empty() && full_at.is_some_and(|at| at.elapsed() < FULL_PAUSE) {
+        full_at.is_some_and(|at| at.elapsed() < FULL_PAUSE * 2)
+    }
+
+    /// Whether this caller may try to open a session: after a refusal one may in each
+    /// [`FULL_PAUSE`], and the others look for idle sessions meanwhile.
+    fn may_try(&self) -> bool {
+        let mut full_at = self.full_at.lock();
+        let may_try = full_at.is_none_or(|at| at.elapsed() >= FULL_PAUSE);
+        if may_try && full_at.is_some() {
+            *full_at = Some(Instant::now());
+        }
+        may_try
+    }
+
+    async fn connect(&self) -> Result<Connected<D>, SqlError> {
+        if !self.open.is_empty() && !self.may_try() {
             return Err(timed_out(ServerFull));
         }
         let Some(longest) = self.outage.patience(self.longest()) else {
@@ -254,9 +270,19 @@ impl<D: Driver> Opener<D> {
     async fn connect_once(&self) -> Result<Connected<D>, SqlError> {
         let connected = self.driver.connect().await;
         match &connected {
-            Ok(_) => self.outage.end(),
+            Ok(_) => {
+                self.outage.end();
+                *self.full_at.lock() = None;
+            }
             Err(error) if self.is_full_beside_others(error) => {
-                *self.full_at.lock() = Some(Instant::now());
+                if self.full_at.lock().replace(Instant::now()).is_none() {
+                    tracing::warn!(
+                        name: "database.full",
+                        reason = %error,
+                        "the server accepts no further connection, so calls share those that are open; raise its limit, or \
+                         lower `max_open_database_connections`"
+                    );
+                }
                 return Err(timed_out(ServerFull));
             }
             Err(error) if may_open_later(error) => self.outage.note(error),

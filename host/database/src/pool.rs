@@ -12,7 +12,7 @@ use deadpool::Runtime;
 use deadpool::managed::{Object, Pool, PoolError, QueueMode, Timeouts, WeakPool};
 use tokio::time::{sleep, timeout};
 
-use super::errors::{is_lost, is_transient, may_open_later};
+use super::errors::{ServerFull, is_lost, is_server_full, is_transient, may_open_later};
 use super::opener::{Driver, Opener};
 use super::outage::{self, Outage, no_answer, timed_out};
 use super::replacement::SessionReplacement;
@@ -91,7 +91,7 @@ impl<D: Driver> SessionPool<D> {
             let got = self.pooled(longest.saturating_sub(began.elapsed())).await;
             let is_full = matches!(
                 &got,
-                Err(PoolError::Backend(error)) if self.opener().is_full_beside_others(error)
+                Err(PoolError::Backend(error)) if is_server_full(error)
             );
             if !is_full || began.elapsed() >= longest {
                 break got;
@@ -165,6 +165,7 @@ impl<D: Driver> SessionPool<D> {
             PoolError::Backend(error) => error,
             PoolError::Closed => SqlError::PoolClosed,
             _ if self.opener().is_away() => self.opener().unreachable(),
+            _ if self.opener().is_full() => timed_out(ServerFull),
             PoolError::Timeout(_)
             | PoolError::NoRuntimeSpecified
             | PoolError::PostCreateHook(_) => timed_out(format!(

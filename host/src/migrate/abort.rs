@@ -65,19 +65,19 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
     // A host of a release without the history may have begun it.
     own_tables::create(context, fence).await?;
     // The copies must not be resumed, and no host may go on, once the first of them is dropped.
-    let found = Underway {
+    let ended = Underway {
         phase: Phase::Begun,
         going_down: false,
         ..found
     };
     let mut tx = fence.begin().await?;
-    state::write_underway(&mut tx, &found).await?;
+    state::write_underway(&mut tx, &ended).await?;
     state::write_version(&mut tx, given_up.from, given_up.from).await?;
-    runs::end(&mut tx, context, found.from, found.to, RunState::GivenUp).await?;
+    runs::give_up(&mut tx, context, &found).await?;
     tx.commit()
         .await
         .about("the row `version` of configurations")?;
-    undo_abandoned(context, fence, &found).await?;
+    undo_abandoned(context, fence, &ended).await?;
     cut_over::clean_up_or_postpone(context, fence, IfLocked::Wait).await?;
     Ok(Some(given_up))
 }

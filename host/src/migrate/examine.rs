@@ -259,19 +259,19 @@ pub(super) async fn find_attached(
             });
         }
     }
-    reasons.extend(lost_additions(histories, work));
+    reasons.extend(lost_additions(work));
     Ok(reasons)
 }
 
 /// The additions of the owner that a migration would lose which goes down and up again for others
 /// that are inserted: on the way up, tables and columns are made as they are declared.
-fn lost_additions(histories: &HistoryPair, work: &Work) -> Vec<MigrateError> {
+fn lost_additions(work: &Work) -> Vec<MigrateError> {
     let legs: Vec<_> = work.lens.legs().collect();
     if !legs.iter().any(|leg| legs.contains(&leg.back())) {
         return Vec::new();
     }
-    let additions = histories.ran.additions().iter();
-    additions
+    work.added
+        .iter()
         .filter_map(|(table, added)| refusal(table, lost_of(work, table, added)))
         .collect()
 }

@@ -199,7 +199,7 @@ impl HistoryPair {
         let Self { ran: now, .. } = Self::here(context, tx).await?;
         let then = ran_before(
             &catalog_migrations(context),
-            &now.migrations(),
+            &ran(context, tx).await?,
             version,
             &state::history(tx).await?,
             at_ns,

@@ -1,7 +1,7 @@
 //! A migration between two versions: as it is planned ([`Work`]), and as it is recorded in the
 //! database ([`Job`]). Owns what its steps share; decides nothing.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use tokio::sync::OnceCell;
@@ -9,7 +9,7 @@ use tokio::sync::OnceCell;
 use bbs_database::{Dialect, ServerKind, Transaction};
 use bbs_encryption::Keyring;
 use bbs_files::digest::to_hex;
-use bbs_lens::layout::history::Way;
+use bbs_lens::layout::history::{Additions, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::layout::schema::{Layout, Table};
@@ -45,6 +45,8 @@ pub(super) struct Work {
     pub(super) dialect: Dialect,
     /// The migrations that ran on the database before.
     pub(super) ran: MigrationSet,
+    /// By table of the source, what its owner has added to it.
+    pub(super) added: BTreeMap<String, Additions>,
     /// The layouts between its ends, and that of the target.
     pub(super) passed: Vec<Layout>,
     pub(super) from: DataVersion,
@@ -135,6 +137,7 @@ impl Work {
             keyring: Arc::clone(&context.keyring),
             on_unreadable: context.tuning.on_unreadable,
             ran: way.layouts(Direction::Down).migrations().up_to(from),
+            added: way.layouts(Direction::Down).additions().clone(),
             passed: way.passed().cloned().collect(),
             from,
             to,

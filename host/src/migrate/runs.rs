@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::own_tables::RUN;
-use super::state::{self, MigrationRan, exists};
+use super::state::{self, MigrationRan, Phase, Underway, exists};
 use super::{Context, MigrateError};
 
 /// The most characters of a host's name and of a release that are stored.
@@ -97,8 +97,21 @@ pub(super) async fn begin(
     Ok(())
 }
 
+/// Records that an unfinished migration is given up, unless a start that has postponed its clean-up
+/// has recorded it.
+pub(super) async fn give_up(
+    tx: &mut Transaction,
+    context: &Context,
+    underway: &Underway,
+) -> Result<(), MigrateError> {
+    if underway.phase == Phase::Copying || has_open(tx).await? {
+        end(tx, context, underway.from, underway.to, RunState::GivenUp).await?;
+    }
+    Ok(())
+}
+
 /// Whether a migration has begun, according to the record, and not ended.
-pub(super) async fn has_open(tx: &mut Transaction) -> Result<bool, MigrateError> {
+async fn has_open(tx: &mut Transaction) -> Result<bool, MigrateError> {
     let open = sql("SELECT run FROM bbs_migration_run WHERE ended_at_ns IS NULL");
     Ok(tx.fetch_optional(open).await.about(RUN)?.is_some())
 }

@@ -95,9 +95,8 @@ async fn probe(
 /// else.
 async fn write_and_read(prepared: &Prepared, has_table: &mut bool) -> anyhow::Result<()> {
     let mut transaction = prepared.database.write().await?;
-    // An online migration may be complete by now. The table alone does not show that: MySQL's is
-    // created before the cut-over, and has to stay empty until then. Nor does the version: it is
-    // taken back if MySQL refuses to rename the tables.
+    // An online migration may be complete by now. The version alone does not show that: MySQL has
+    // it before the tables are renamed, and it is taken back if they cannot be.
     let writes = *has_table
         || settled_version(&mut transaction)
             .await?

@@ -388,20 +388,20 @@ async fn update_changes_only_the_named_fields_and_increments_the_modification_ta
     expected.modification_tag.as_mut().unwrap().index = 1;
     assert_eq!(get(&server, "guid").await, expected);
 
-    update(
-        &server,
-        "guid",
-        proto::DesiredLrpUpdate {
-            instances: Some(3),
-            annotation: Some(vec![]),
-            routes: Some(routes(&[])),
-            metric_tags: vec![tag("source_id", "other")],
-            image_username: Some(b"user".to_vec()),
-            image_password: Some(b"password".to_vec()),
-            lrp_definition: None,
-        },
-    )
-    .await;
+    server
+        .update_lrp(
+            "guid",
+            proto::DesiredLrpUpdate {
+                instances: Some(3),
+                annotation: Some(vec![]),
+                routes: Some(routes(&[])),
+                metric_tags: vec![tag("source_id", "other")],
+                image_username: Some(b"user".to_vec()),
+                image_password: Some(b"password".to_vec()),
+                lrp_definition: None,
+            },
+        )
+        .await;
     expected.modification_tag.as_mut().unwrap().index = 2;
     let changed = proto::DesiredLrp {
         instances: 3,
@@ -495,24 +495,24 @@ async fn update_that_does_not_scale_down_deletes_no_instance(kind: Kind) {
             "UPDATE actual_lrps SET instance_index = 7, state = 'CRASHED' WHERE instance_index = 1",
         )
         .await;
-    update(
-        &server,
-        "guid",
-        proto::DesiredLrpUpdate {
-            annotation: Some(b"x".to_vec()),
-            ..Default::default()
-        },
-    )
-    .await;
-    update(
-        &server,
-        "guid",
-        proto::DesiredLrpUpdate {
-            instances: Some(2),
-            ..Default::default()
-        },
-    )
-    .await;
+    server
+        .update_lrp(
+            "guid",
+            proto::DesiredLrpUpdate {
+                annotation: Some(b"x".to_vec()),
+                ..Default::default()
+            },
+        )
+        .await;
+    server
+        .update_lrp(
+            "guid",
+            proto::DesiredLrpUpdate {
+                instances: Some(2),
+                ..Default::default()
+            },
+        )
+        .await;
     assert_eq!(
         server.texts(INSTANCES).await,
         ["guid/0/UNCLAIMED/0", "guid/7/CRASHED/0"]

@@ -12,13 +12,13 @@ use crate::lock::upsert_domain;
 use super::*;
 
 /// A MySQL server with a database that a host has migrated.
-struct Started {
+struct MigratedServer {
     database: TestDatabase,
     /// Dropped after its database.
     engine: Engine,
 }
 
-impl Started {
+impl MigratedServer {
     fn installation(&self) -> Installation {
         Installation::on(self.database.clone(), &modules::modules())
     }
@@ -29,7 +29,7 @@ on_one_server!(server_that_knows_no_password_is_logged_in_to, mysql);
 async fn server_that_knows_no_password_is_logged_in_to() {
     let engine = Kind::Mysql.own_engine();
     let database = TestDatabase::on(Kind::Mysql, engine.address());
-    let started = Started { database, engine };
+    let started = MigratedServer { database, engine };
     started.installation().succeed(&["migrate", "up"]);
     restarted_server_is_logged_in_to_without_tls(&started).await;
     host_serves_on_after_the_server_has_forgotten_the_password(&started).await;
@@ -38,7 +38,7 @@ async fn server_that_knows_no_password_is_logged_in_to() {
     password_is_accepted_after_a_switch_of_the_plugin(&started).await;
 }
 
-async fn restarted_server_is_logged_in_to_without_tls(started: &Started) {
+async fn restarted_server_is_logged_in_to_without_tls(started: &MigratedServer) {
     let engine = &started.engine;
     engine.restart();
     let installation = started.installation().set("lock_ttl", "60s");
@@ -51,7 +51,7 @@ async fn restarted_server_is_logged_in_to_without_tls(started: &Started) {
 
 /// Method: all sessions but the one that renews the lease end, as after some seconds without a
 /// call, so that the next calls log in.
-async fn host_serves_on_after_the_server_has_forgotten_the_password(started: &Started) {
+async fn host_serves_on_after_the_server_has_forgotten_the_password(started: &MigratedServer) {
     started.engine.restart();
     let host = started.installation().serve();
     upsert_domain(host.address, "before").await.unwrap();
@@ -68,7 +68,7 @@ async fn host_serves_on_after_the_server_has_forgotten_the_password(started: &St
     assert!(host.terminate().success());
 }
 
-async fn restarted_server_is_logged_in_to_over_its_unix_socket(started: &Started) {
+async fn restarted_server_is_logged_in_to_over_its_unix_socket(started: &MigratedServer) {
     started.engine.restart();
     let socket = started.engine.folder().join("socket");
     let text = format!(
@@ -82,7 +82,7 @@ async fn restarted_server_is_logged_in_to_over_its_unix_socket(started: &Started
     assert!(host.terminate().success());
 }
 
-fn wrong_password_is_reported_as_such(started: &Started) {
+fn wrong_password_is_reported_as_such(started: &MigratedServer) {
     let engine = &started.engine;
     engine.restart();
     let on = |place: String| format!("{USER}:wrong@{place}/{}", started.database.name());
@@ -98,7 +98,7 @@ fn wrong_password_is_reported_as_such(started: &Started) {
 
 /// Method: the server names another plugin in its greeting, and answers the client's log-in with
 /// that plugin by a switch to the user's own.
-async fn password_is_accepted_after_a_switch_of_the_plugin(started: &Started) {
+async fn password_is_accepted_after_a_switch_of_the_plugin(started: &MigratedServer) {
     started.engine.restart();
     let greeting = Rewrite {
         to_client: |before, bytes| {

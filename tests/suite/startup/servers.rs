@@ -44,8 +44,7 @@ async fn settings_of_the_server_do_not_change_what_statements_mean(kind: Kind) {
     )
     .await;
     assert_eq!(isolation, ["READ-COMMITTED REPEATABLE-READ"]);
-    let settings =
-        "SELECT CONCAT_WS(' ', @@autocommit, @@completion_type, @@sql_select_limit, @@lc_messages)";
+    let settings = "SELECT CONCAT_WS(' ', @@autocommit + 0, @@completion_type, @@sql_select_limit, @@lc_messages)";
     assert_eq!(
         texts(&opened, settings).await,
         ["1 NO_CHAIN 18446744073709551615 en_US"]
