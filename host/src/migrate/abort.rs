@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::cut_over::{self, IfLocked};
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, RunState, own_tables, runs, undo_abandoned};
+use super::{Context, MigrateError, own_tables, runs, undo_abandoned};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.
@@ -65,15 +65,15 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
     // A host of a release without the history may have begun it.
     own_tables::create(context, fence).await?;
     // The copies must not be resumed, and no host may go on, once the first of them is dropped.
+    let mut tx = fence.begin().await?;
+    runs::give_up(&mut tx, context, &found).await?;
     let ended = Underway {
         phase: Phase::Begun,
         going_down: false,
         ..found
     };
-    let mut tx = fence.begin().await?;
     state::write_underway(&mut tx, &ended).await?;
     state::write_version(&mut tx, given_up.from, given_up.from).await?;
-    runs::give_up(&mut tx, context, &found).await?;
     tx.commit()
         .await
         .about("the row `version` of configurations")?;

@@ -386,11 +386,11 @@ pub(super) enum IfLocked {
     Postpone,
 }
 
-/// Removes what a finished migration replaced, once its version is durable, or what an abandoned one
-/// left. Safe to repeat. A table which cannot be dropped is left to a later attempt: another session
-/// reads it, or something was made that depends on it. It hinders no client, and a host that serves
-/// removes it. The copies of an unfinished migration are not resumed meanwhile, since its phase is
-/// [`Phase::Begun`], and the next migration that begins drops them.
+/// Removes what a finished migration replaced, once its version is durable, or what an abandoned
+/// one left. Safe to repeat. A table which cannot be dropped is left to a later attempt: another
+/// session reads it, or something was made that depends on it. It hinders no client, and a host
+/// that serves removes it. The copies of an unfinished migration are not resumed meanwhile, since
+/// its phase is [`Phase::Begun`], and the next migration that begins drops them.
 pub(super) async fn clean_up_or_postpone(
     context: &Context,
     fence: &Fence,
