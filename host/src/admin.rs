@@ -16,7 +16,6 @@ pub use client::{AdminClient, AdminClientError};
 pub use endpoint::Endpoint;
 pub use socket::{RemainingClients, Socket};
 
-use bbs_lens::layout::manifest::DataVersion;
 use bbs_work::progress::{Progress, Snapshot};
 use bbs_work::throttle::{Throttle, ThrottleSettings};
 
@@ -69,7 +68,7 @@ pub struct Report {
     pub pid: u32,
     /// The pin of the data version. Absent without one, and from a host of an earlier release.
     #[serde(default)]
-    pub pin_data_version: Option<DataVersion>,
+    pub pin_data_version: Option<u64>,
     pub progress: Snapshot,
     /// Its name in JSON predates the type's.
     #[serde(rename = "pace")]
@@ -91,7 +90,7 @@ pub struct Host {
     pub progress: Progress,
     pub throttle: Throttle,
     /// Also one that an option of its command has set in the place of the configuration's.
-    pub pin_data_version: Option<DataVersion>,
+    pub pin_data_version: Option<u64>,
     /// Absent in a command, which an operator interrupts.
     pub control: Option<Control>,
 }

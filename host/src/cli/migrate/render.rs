@@ -236,6 +236,7 @@ fn next(status: &Status, beside: &Beside<'_>) -> String {
     if let Some(host) = beside.host
         && !host.progress.is_over()
         && host.progress.phase != LOCK
+        && !status.underway.is_some_and(|phase| phase.is_clean_up())
     {
         return at_work(host);
     }
