@@ -5,7 +5,7 @@ use crate::harness::output::refused;
 
 on_each_database!(plan_check_names_units_that_fail_the_round_trip_and_writes_nothing);
 async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind: Kind) {
-    let damaged = Damaged::at(kind, &[3, 49]).await;
+    let damaged = Damaged::in_batches(kind, &[3, 150]).await;
     let before = damaged.content().await;
     let output = damaged.installation.run(&["migrate", "plan", "--check"]);
     let shown = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -17,8 +17,8 @@ async fn plan_check_names_units_that_fail_the_round_trip_and_writes_nothing(kind
         &shown,
         &[
             "units to 1795000200 and back, in memory; nothing was written",
-            "1795000100  split-desired-lrps                  all 64 units round-trip",
-            "1795000200  image-credentials                   2 of 64 units do not round-trip",
+            "1795000100  split-desired-lrps                  all 300 units round-trip",
+            "1795000200  image-credentials                   2 of 300 units do not round-trip",
             &format!("up refuses it: {REASON}"),
             &format!("{:?}", damaged.units[0]),
         ],
@@ -49,7 +49,7 @@ async fn record_of_a_version_without_a_module_ends_the_check(kind: Kind) {
 
 on_each_database!(default_modules_pass_the_round_trip_of_every_unit);
 async fn default_modules_pass_the_round_trip_of_every_unit(kind: Kind) {
-    let installation = Installation::of_small_diego(&modules::modules(), kind).await;
+    let installation = Installation::of_diego(&modules::modules(), kind).await;
     for to in ["1471030898", "1795000010"] {
         let checked = installation.succeed(&["migrate", "plan", "--check", "--to", to, "--json"]);
         let checked: serde_json::Value = serde_json::from_str(&checked).unwrap();
@@ -63,7 +63,7 @@ async fn default_modules_pass_the_round_trip_of_every_unit(kind: Kind) {
             .find(|migration| migration["name"] == "split-metric-tags");
         assert_eq!(split.is_some(), to == "1471030898", "{checked:#}");
         if let Some(split) = split {
-            assert_eq!(split["units"], 64);
+            assert_eq!(split["units"], 300);
         }
     }
 }

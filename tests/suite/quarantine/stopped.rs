@@ -93,7 +93,7 @@ async fn unit_at_which_a_migration_stopped_is_shown_and_replayed_until_the_next_
 
 on_each_database!(unit_at_which_a_migration_stopped_is_no_longer_listed_once_it_is_migrated);
 async fn unit_at_which_a_migration_stopped_is_no_longer_listed_once_it_is_migrated(kind: Kind) {
-    let damaged = Damaged::at(kind, &[49]).await;
+    let damaged = Damaged::in_batches(kind, &[150]).await;
     let host = &damaged.installation;
     damaged.refused(&["migrate", "up"]);
     let stored = Stored::open(&host.database, fixture::migrations()).await;
