@@ -16,17 +16,19 @@ use crate::layout::schema::Table;
 
 /// The tables of a step whose rows are bound to records, with the records of the units.
 pub(super) struct Bound {
-    /// Of the tables that the step drops.
-    dropped: BTreeMap<String, Owners>,
-    /// Of the tables that the step creates, and whose rows are given back.
-    restored: BTreeMap<String, Owners>,
+    /// The tables that the step drops, each with the place of its owners.
+    dropped: BTreeMap<String, usize>,
+    /// The tables that the step creates, and whose rows are given back, with the same.
+    restored: BTreeMap<String, usize>,
+    /// Each once: finding what identifies records takes a digest of each of them.
+    owners: Vec<Owners>,
 }
 
-/// The tables with the records that the rows of a table belong to.
+/// The tables with the records that the rows of some tables belong to.
 struct Owners {
     tables: Vec<String>,
     classes: Vec<usize>,
-    /// What identifies the record of each unit.
+    /// The identity of the record of each unit.
     identities: Vec<Vec<u8>>,
 }
 
@@ -59,19 +61,25 @@ impl Bound {
             name.filter(|name| frame.has(name))
                 .map(|name| frame.table(&name).class)
         };
-        let owners = |table: &Table| {
+        let mut owners: Vec<Owners> = Vec::new();
+        let mut bind = |table: &Table| {
             let tables = step.owners(table);
-            let owners = Owners {
-                classes: tables.iter().filter_map(class).collect(),
-                tables,
-                identities: Vec::new(),
-            };
-            (table.name.clone(), owners)
+            let known = owners.iter().position(|known| known.tables == tables);
+            let place = known.unwrap_or(owners.len());
+            if known.is_none() {
+                owners.push(Owners {
+                    classes: tables.iter().filter_map(class).collect(),
+                    tables,
+                    identities: Vec::new(),
+                });
+            }
+            (table.name.clone(), place)
         };
         let is_of_units = |table: &&Table| table.partition_key.is_some();
         Self {
-            dropped: dropped.filter(is_of_units).map(owners).collect(),
-            restored: restored.filter(is_of_units).map(owners).collect(),
+            dropped: dropped.filter(is_of_units).map(&mut bind).collect(),
+            restored: restored.filter(is_of_units).map(bind).collect(),
+            owners,
         }
     }
 
@@ -86,7 +94,7 @@ impl Bound {
         if step.direction != direction {
             return Ok(());
         }
-        for owners in self.dropped.values_mut().chain(self.restored.values_mut()) {
+        for owners in &mut self.owners {
             let present = owners.tables.iter().filter(|owner| frame.has(owner));
             let present: Vec<_> = present.cloned().collect();
             owners.identities = digests::identities(frame, &present)?;
@@ -96,19 +104,28 @@ impl Bound {
 
     /// Makes the units of the dropped tables those of their records.
     pub(super) fn join_dropped(&self, frame: &mut Frame<'_>) {
-        join(&self.dropped, frame);
+        self.join(&self.dropped, frame);
     }
 
     /// As [`join_dropped`](Self::join_dropped), for the tables that the step has created.
     pub(super) fn join_restored(&self, frame: &mut Frame<'_>) {
-        join(&self.restored, frame);
+        self.join(&self.restored, frame);
+    }
+
+    fn join(&self, tables: &BTreeMap<String, usize>, frame: &mut Frame<'_>) {
+        for (table, place) in tables {
+            if frame.has(table) {
+                let classes = self.owners[*place].classes.iter();
+                classes.for_each(|class| frame.join_class(table, *class));
+            }
+        }
     }
 
     /// Binds the saved rows of the dropped tables.
     pub(super) fn identify_entries(&self, left_by: Leg, entries: &mut [ResidueEntry]) {
         for entry in entries.iter_mut().filter(|entry| entry.left_by == left_by) {
-            if let Some(owners) = self.dropped.get(&entry.table) {
-                let identity = &owners.identities[entry.unit];
+            if let Some(place) = self.dropped.get(&entry.table) {
+                let identity = &self.owners[*place].identities[entry.unit];
                 entry.value.digest.clone_from(identity);
             }
         }
@@ -117,19 +134,10 @@ impl Bound {
     /// The identity of the record of each unit of a table that is given back; empty where it
     /// belongs to none.
     pub(super) fn identities(&self, table: &str, units: usize) -> Vec<Vec<u8>> {
-        let owners = self.restored.get(table);
-        owners.map_or_else(
+        let place = self.restored.get(table);
+        place.map_or_else(
             || vec![Vec::new(); units],
-            |owners| owners.identities.clone(),
+            |place| self.owners[*place].identities.clone(),
         )
-    }
-}
-
-fn join(tables: &BTreeMap<String, Owners>, frame: &mut Frame<'_>) {
-    for (table, owners) in tables {
-        if frame.has(table) {
-            let classes = owners.classes.iter();
-            classes.for_each(|class| frame.join_class(table, *class));
-        }
     }
 }

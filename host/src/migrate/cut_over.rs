@@ -377,7 +377,7 @@ pub(super) async fn end_arrived(
     Ok(phase)
 }
 
-/// What a clean-up does while another session has locked a table that it drops.
+/// The reaction of a clean-up to a lock of another session on a table that it drops.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum IfLocked {
     /// Waits as long as any migration, and then fails: the caller reports the removal.

@@ -50,9 +50,9 @@ pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), 
 /// The names of the replaced tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TableNames {
-    /// Those of the layout.
+    /// The names in the layout.
     Own,
-    /// Those under which a cut-over sets the tables aside.
+    /// The names under which a cut-over sets the tables aside.
     SetAside,
 }
 

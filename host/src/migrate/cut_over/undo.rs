@@ -15,7 +15,7 @@ use crate::migrate::{Context, MigrateError, Work, state};
 /// The modules that began a migration which is given up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::migrate) enum BegunBy {
-    /// Those of the catalog.
+    /// The modules of the catalog.
     TheseModules,
     /// Others of the same versions, such as ones that were corrected since. An object with the name
     /// of a new one counts as theirs, unless it is a column with values, or has a definition that
