@@ -27,15 +27,13 @@ const WRITE: &str = "START TRANSACTION";
 /// error.
 const SQL_MODE: &str = "STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION";
 
-/// Settings that every server has and any user may change.
-const SETTINGS: [&str; 5] = [
+/// Settings that every server has and any user may change, beside those of [`Variables::QUERY`].
+const SETTINGS: [&str; 4] = [
     // Changes by other columns than keys would be refused.
     "sql_safe_updates = 0",
     // A look would leave a transaction open in its session, in which no other one begins then.
     "autocommit = 1",
     "completion_type = 0",
-    // No limit. `DEFAULT` would be that of the server.
-    "sql_select_limit = 18446744073709551615",
     // Some errors are recognised by their messages.
     "lc_messages = 'en_US'",
 ];
@@ -322,13 +320,15 @@ async fn first_look(
 }
 
 async fn properties(mut connection: MySqlConnection) -> Result<Properties, SqlError> {
+    // First, since it lifts limits with which the next query may have no row.
+    let variables = Variables::read(&mut connection).await?;
     let query = "SELECT VERSION(), CAST(@@max_allowed_packet AS CHAR), CAST(@@max_prepared_stmt_count AS CHAR)";
     let row = connection.fetch_one(query).await?;
     let version: String = row.try_get_unchecked(0)?;
     let kind = ServerKind {
         dialect: Dialect::Mysql,
         is_mariadb: version.contains("MariaDB"),
-        is_in_cluster: Variables::read(&mut connection).await?.is_in_cluster(),
+        is_in_cluster: variables.is_in_cluster(),
     };
     let properties = Properties {
         kind,
@@ -410,8 +410,10 @@ pub(super) struct Variables(BTreeMap<String, String>);
 
 impl Variables {
     /// Percona XtraDB Cluster has `wsrep_on` in sessions alone, so the query is for those of the
-    /// session.
-    const QUERY: &str = "SHOW SESSION VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', 'log_bin', \
+    /// session. Before it, the limits of the rows that a query may return and examine are lifted:
+    /// those of the server would hide variables, or refuse the query. `DEFAULT` would be the same.
+    const QUERY: &str = "SET SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1; \
+         SHOW SESSION VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', 'log_bin', \
          'binlog_format', 'innodb_snapshot_isolation', 'group_replication_group_name', \
          'group_replication_single_primary_mode')";
 

@@ -19,13 +19,14 @@ use super::*;
 on_each_mysql!(settings_of_the_server_do_not_change_what_statements_mean);
 /// Goal: a host serves and migrates as elsewhere where the SQL mode gives quotes, backslashes and
 /// empty texts another meaning, updates by other columns than keys are refused, no statement
-/// commits by itself, a query returns few rows, messages are German, and the binary log cannot hold
-/// what transactions at the isolation of the server write.
+/// commits by itself, a query returns no rows and may examine a single one, messages are German,
+/// and the binary log cannot hold what transactions at the isolation of the server write.
 async fn settings_of_the_server_do_not_change_what_statements_mean(kind: Kind) {
     let engine = kind.own_engine_with(&[
         kind.with_other_sql_modes(),
         // MySQL has no option of a server for some of them.
-        "--init-connect=SET sql_safe_updates = 1, autocommit = 0, completion_type = 1, sql_select_limit = 20",
+        "--init-connect=SET sql_safe_updates = 1, autocommit = 0, completion_type = 1, sql_select_limit = 0, \
+         max_join_size = 1, sql_big_selects = 0",
         "--lc-messages=de_DE",
         "--transaction-isolation=READ-COMMITTED",
         "--log-bin=log",
@@ -44,10 +45,11 @@ async fn settings_of_the_server_do_not_change_what_statements_mean(kind: Kind) {
     )
     .await;
     assert_eq!(isolation, ["READ-COMMITTED REPEATABLE-READ"]);
-    let settings = "SELECT CONCAT_WS(' ', @@autocommit + 0, @@completion_type, @@sql_select_limit, @@lc_messages)";
+    let settings = "SELECT CONCAT_WS(' ', @@autocommit + 0, @@completion_type, @@sql_select_limit, @@sql_big_selects + 0, \
+                    @@lc_messages)";
     assert_eq!(
         texts(&opened, settings).await,
-        ["1 NO_CHAIN 18446744073709551615 en_US"]
+        ["1 NO_CHAIN 18446744073709551615 1 en_US"]
     );
     let original = dump(&database).await;
     let installation = Installation::on(database.clone(), &modules::modules());
