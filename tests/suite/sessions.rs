@@ -200,6 +200,34 @@ async fn session_that_is_given_back_has_nothing_of_its_transaction(kind: Kind) {
     }
 }
 
+on_each_server!(few_sessions_at_once_read_the_rows_that_their_callers_left);
+/// Goal: lists of large records that clients give up take little memory. Method: the server sends
+/// nothing more, so that each session which reads the rest stays open.
+async fn few_sessions_at_once_read_the_rows_that_their_callers_left(kind: Kind) {
+    const CALLERS: u64 = 12;
+    let proxy = Proxy::to(kind.engine().address());
+    let database = with_rows(kind).await;
+    let opened = database.through(proxy.address()).open().await;
+    let mut readers = Vec::new();
+    for _ in 0..CALLERS {
+        let mut reader = opened.read().await.unwrap();
+        let mut rows = reader.stream(sql("SELECT a FROM t ORDER BY a"));
+        let row = futures_util::StreamExt::next(&mut rows).await;
+        row.expect("a row").unwrap();
+        drop(rows);
+        readers.push(reader);
+    }
+    proxy.stall();
+    drop(readers);
+    let open = opened.statistics().open_connections;
+    assert!((1..CALLERS).contains(&open), "{open}");
+    proxy.resume();
+    assert_eq!(
+        texts(&opened, "SELECT a FROM t ORDER BY a").await,
+        ["1", "2"]
+    );
+}
+
 on_each_server!(interrupted_statement_leaves_nothing_of_its_answer);
 /// Goal: no caller reads the answer to a statement of another one. Method: one connection; a
 /// statement that the server has not prepared yet loses its caller after each number of waits for

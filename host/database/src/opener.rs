@@ -13,6 +13,7 @@ use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
 use sqlx::{Connection, Database as Sqlx};
 use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -29,6 +30,8 @@ const FRESH: Duration = Duration::from_millis(100);
 const LONGEST_PING: Duration = Duration::from_secs(2);
 /// Longest wait for a session to close.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
+/// Sessions at once that read the rest of an answer for no caller, each up to one row at a time.
+const SKIPPING: usize = 8;
 /// Pause after a server had no place for another session. Each attempt costs it a process.
 const FULL_PAUSE: Duration = Duration::from_millis(500);
 
@@ -175,6 +178,7 @@ pub(super) struct Opener<D> {
     /// The sessions whose connections are open, and the tasks that end them.
     open: TaskTracker,
     outage: Arc<Outage>,
+    skipping: Arc<Semaphore>,
     /// When the server last had no place for another session beside those.
     full_at: Mutex<Option<Instant>>,
 }
@@ -193,6 +197,7 @@ impl<D: Driver> Opener<D> {
             connect_timeout: limits.connect_timeout,
             open: TaskTracker::new(),
             outage,
+            skipping: Arc::new(Semaphore::new(SKIPPING)),
             full_at: Mutex::default(),
         }
     }
@@ -312,6 +317,11 @@ impl<D: Driver> Opener<D> {
         }
         connected.connection.close().await?;
         Ok(is_on_this_server)
+    }
+
+    /// The right to read the rows that a caller has left, if it is free.
+    pub(super) fn skip_rows(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.skipping).try_acquire_owned().ok()
     }
 
     /// Runs a task that [`Self::closed`] waits for.

@@ -43,7 +43,9 @@ pub(super) struct ServerSession<D: Driver> {
 enum AnswerState {
     /// To its end.
     Read,
-    /// Up to the end of a row or an error. The driver skips the rest before the next statement.
+    /// Up to an error of the server, which ends it.
+    Refused,
+    /// Up to the end of a row. The driver reads the other rows before the next statement.
     Partial,
     /// Within a part of it, because its caller gave up.
     Interrupted,
@@ -57,7 +59,7 @@ impl AnswerState {
         match error {
             // On a node outside of its cluster the next statement fails, too, and ends sooner than
             // on another one, so that the session would be used first.
-            SqlError::Database(_) if !is_lost(error) && !is_out_of_cluster(error) => Self::Partial,
+            SqlError::Database(_) if !is_lost(error) && !is_out_of_cluster(error) => Self::Refused,
             _ => Self::Failed,
         }
     }
@@ -245,8 +247,19 @@ impl<D: Driver> Drop for ServerSession<D> {
                 kill(unsettled, &pool).await;
             });
         } else if !self.is_altered {
-            let settled = settle(unsettled, pool, self.is_in_transaction);
-            self.pool.manager().spawn(settled);
+            let mut skipping = None;
+            if self.answer == AnswerState::Partial {
+                skipping = self.pool.manager().skip_rows();
+                // The rows may be large, and no permit of their reader counts them any more.
+                if skipping.is_none() {
+                    return;
+                }
+            }
+            let is_in_transaction = self.is_in_transaction;
+            self.pool.manager().spawn(async move {
+                settle(unsettled, pool, is_in_transaction).await;
+                drop(skipping);
+            });
         }
     }
 }
