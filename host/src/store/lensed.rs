@@ -28,7 +28,7 @@ use bbs_units::{
     Passage, Place, RecordVersions, RowLock, RowsError, UnitBatch, UnitKey, WantedColumns, residue,
 };
 
-use self::transformations::Transformations;
+use self::transformations::{TransformPermit, Transformations};
 use super::{NATIVE, StoreError, TABLES};
 
 /// The lenses in both directions between the stored layout and the native one.
@@ -213,7 +213,9 @@ impl Lenses {
         let lenses = Arc::clone(self);
         let keyring = Arc::clone(keyring);
         let units = stored.units.len();
-        let work = move || lenses.transform_readable(&keyring, group, &stored, residue_before);
+        let work = move |permit: TransformPermit| {
+            lenses.transform_readable(&keyring, group, &stored, residue_before, &permit)
+        };
         self.transformations.run(units, work).await?
     }
 
@@ -285,10 +287,11 @@ impl Lenses {
         group: usize,
         stored: &UnitBatch,
         residue_before: Vec<ResidueEntry>,
+        permit: &TransformPermit,
     ) -> Result<NativeUnits, RowsError> {
         let groups = &self.table_groups[group].to_native;
         let transformed = self
-            .passage(&self.to_native, groups, keyring)
+            .passage(&self.to_native, groups, keyring, permit)
             .sift(stored, &Residue::from(residue_before))?;
         let damaged = transformed
             .refused
@@ -307,10 +310,11 @@ impl Lenses {
         group: usize,
         stored: &UnitBatch,
         residue_before: Vec<ResidueEntry>,
+        permit: &TransformPermit,
     ) -> Result<UnitBatch, RowsError> {
         let groups = &self.table_groups[group].to_native;
         let transformed = self
-            .passage(&self.to_native, groups, keyring)
+            .passage(&self.to_native, groups, keyring, permit)
             .all(stored, &Residue::from(residue_before));
         transformed
             .map(|transformed| transformed.batch)
@@ -324,10 +328,11 @@ impl Lenses {
         group: usize,
         native: &UnitBatch,
         residue_entries: Vec<ResidueEntry>,
+        permit: &TransformPermit,
     ) -> Result<(UnitBatch, Vec<ResidueEntry>), RowsError> {
         let groups = &self.table_groups[group].to_stored;
         let transformed = self
-            .passage(&self.to_stored, groups, keyring)
+            .passage(&self.to_stored, groups, keyring, permit)
             .all(native, &Residue::from(residue_entries).of_edited());
         transformed
             .map(|transformed| (transformed.batch, transformed.residue))
@@ -339,6 +344,7 @@ impl Lenses {
         lens: &'a Lens,
         groups: &'a [usize],
         keyring: &'a Keyring,
+        _permit: &TransformPermit,
     ) -> Passage<'a> {
         Passage {
             lens,

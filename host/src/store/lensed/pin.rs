@@ -10,7 +10,7 @@ use bbs_lens::ResidueEntry;
 use bbs_lens::layout::values::Value;
 use bbs_units::{Difference, RowsError, UnitBatch, differences};
 
-use super::{Lenses, failed};
+use super::{Lenses, TransformPermit, failed};
 use crate::store::StoreError;
 
 /// Transforms changed units to the stored layout; also returns their residue. `residue` is that of
@@ -25,8 +25,9 @@ pub(super) fn to_stored(
     before: &UnitBatch,
     now: &UnitBatch,
     residue: Vec<ResidueEntry>,
+    permit: &TransformPermit,
 ) -> Result<(UnitBatch, Vec<ResidueEntry>), StoreError> {
-    let transformed = lenses.transform_to_stored(keyring, group, now, residue);
+    let transformed = lenses.transform_to_stored(keyring, group, now, residue, permit);
     let (after, mut residue) = transformed.map_err(|fault| lenses.not_written(fault))?;
     if !lenses.is_pinned || residue.iter().all(|entry| entry.table.is_empty()) {
         return Ok((after, residue));
@@ -37,7 +38,7 @@ pub(super) fn to_stored(
         .cloned()
         .collect();
     let back = lenses
-        .transform_to_native(keyring, group, &after, of_modules)
+        .transform_to_native(keyring, group, &after, of_modules, permit)
         .map_err(|fault| lenses.not_written(fault))?;
     let lost = differences(lenses.native(), &back, now, keyring, is_equivalent);
     if lost.is_empty() {

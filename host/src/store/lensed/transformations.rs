@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use bbs_units::RowsError;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::spawn_blocking;
 
 /// Transformations of one kind at once. Each has an instance of a module, with up to 64 MiB, and
@@ -17,6 +17,11 @@ pub(super) struct Transformations {
     /// For single units, so that writes do not wait for lists.
     single: Arc<Semaphore>,
     several: Arc<Semaphore>,
+}
+
+/// The right to one transformation, without which the lenses do none.
+pub(super) struct TransformPermit {
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Default for Transformations {
@@ -37,7 +42,7 @@ impl Transformations {
     pub(super) async fn run<T: Send + 'static>(
         &self,
         units: usize,
-        work: impl FnOnce() -> T + Send + 'static,
+        work: impl FnOnce(TransformPermit) -> T + Send + 'static,
     ) -> Result<T, RowsError> {
         let permits = if units > 1 {
             &self.several
@@ -45,14 +50,12 @@ impl Transformations {
             &self.single
         };
         let permit = Arc::clone(permits).acquire_owned().await;
-        let permit = permit.expect("the semaphore is never closed");
+        let permit = TransformPermit {
+            _permit: permit.expect("the semaphore is never closed"),
+        };
         // The work has the permit: it goes on if the call is abandoned.
-        let transformed = spawn_blocking(move || {
-            let transformed = work();
-            drop(permit);
-            transformed
-        });
-        transformed.await.map_err(|_| RowsError::Interrupted)
+        let transformed = spawn_blocking(move || work(permit)).await;
+        transformed.map_err(|_| RowsError::Interrupted)
     }
 }
 
@@ -70,15 +73,15 @@ mod tests {
         let mut running = Vec::new();
         for _ in 0..MOST {
             let (end, ended) = mpsc::channel::<()>();
-            let abandoned = transformations.run(2, move || ended.recv().is_err());
+            let abandoned = transformations.run(2, move |_permit| ended.recv().is_err());
             assert!(abandoned.now_or_never().is_none());
             running.push(end);
         }
         assert_eq!(transformations.several.available_permits(), 0);
-        let single = transformations.run(1, || "single").await;
+        let single = transformations.run(1, |_permit| "single").await;
         assert_eq!(single.unwrap(), "single");
         drop(running);
-        let several = transformations.run(2, || "several").await;
+        let several = transformations.run(2, |_permit| "several").await;
         assert_eq!(several.unwrap(), "several");
     }
 }

@@ -12,7 +12,7 @@ use bbs_lens::layout::values::{Encoding, Value};
 use bbs_units::{OwnedValue, RowLock, RowsError, TableRows, UnitBatch, UnitKey, residue};
 
 use super::read::{NativeRow, unreadable};
-use super::{Lenses, failed};
+use super::{Lenses, TransformPermit, failed};
 use crate::store::column_values::{ColumnValue, ColumnValues, Conflict, DIAGNOSTIC, ascii};
 use crate::store::filter::Filter;
 use crate::store::record::Projection;
@@ -307,8 +307,9 @@ async fn write_unit(
             let transformations = &lenses.transformations;
             let lenses = Arc::clone(lenses);
             let keyring = Arc::clone(keyring);
-            let transform =
-                move || super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue);
+            let transform = move |permit: TransformPermit| {
+                super::pin::to_stored(&lenses, &keyring, group, &before, &now, residue, &permit)
+            };
             let transformed = transformations.run(1, transform).await;
             transformed.map_err(failed("write a record"))??
         }
