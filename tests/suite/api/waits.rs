@@ -5,12 +5,16 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bbs::testing::api::LONGEST_WAIT;
+use bbs::testing::api::{Answer, LONGEST_WAIT, Request};
+use bbs::testing::modules::translate::Verb;
 use bbs::testing::progress::TAKEOVER;
+use bbs_model::TraceId;
 use bbs_proto::models as proto;
 use bbs_proto::prost::Message;
+use futures_util::FutureExt;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::task::unconstrained;
 use tokio::time::{Instant, timeout};
 
 use crate::harness::database::Kind;
@@ -101,4 +105,36 @@ async fn time_in_which_a_client_sends_its_body_is_no_wait_of_the_call() {
     }
     let answer = String::from_utf8_lossy(&answer);
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
+
+/// Method: reads that have begun get no further, and keep what bounds the memory of all together.
+/// The next one may not wait.
+#[tokio::test]
+async fn reads_of_lists_and_large_records_are_bounded() {
+    /// As `api/reads.rs` has it for each of the two.
+    const AT_ONCE: usize = 16;
+    let server = Server::empty(Kind::Sqlite).await;
+    for path in ["tasks/get_by_task_guid.r3", "desired_lrps/list.r3"] {
+        let (_, target) = server.api.find(None, Verb::Post, path).expect("a method");
+        let call = || {
+            let request = Request {
+                body: Vec::new().into(),
+                trace_id: TraceId::NONE,
+                abandoned: Default::default(),
+                waits_until: Instant::now(),
+            };
+            Box::pin(server.api.call(target.clone(), request))
+        };
+        let mut reads: Vec<_> = (0..AT_ONCE).map(|_| call()).collect();
+        for read in &mut reads {
+            // Otherwise a read may wait because the test has done much at once.
+            let begun = unconstrained(read.as_mut()).now_or_never();
+            assert!(begun.is_none(), "{path}");
+        }
+        let refused = call().await;
+        assert!(matches!(refused, Answer::Busy), "{path}: {refused:?}");
+        drop(reads);
+        let answered = call().await;
+        assert!(matches!(answered, Answer::Whole(_)), "{path}: {answered:?}");
+    }
 }
