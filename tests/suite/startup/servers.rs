@@ -1,9 +1,9 @@
 //! Servers whose own settings differ from those that a host expects, that accept no writes, few
-//! connections, or clients with certificates alone, and that stay silent.
+//! connections, or clients with certificates alone, that stay silent, or that have a certificate.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 
-use bbs::testing::database::{Address, Database, Dialect, sql};
+use bbs::testing::database::{Address, Database, Dialect, Tls, sql};
 
 use crate::harness::certificates::{Authority, Pair, VALID};
 use crate::harness::database::{TestDatabase, dump, execute, on_each_server, texts};
@@ -312,4 +312,51 @@ async fn client_certificate_in_a_connection_string_is_presented() {
     let host = presenting("own").serve();
     upsert_domain(host.address, "certified").await.unwrap();
     assert!(host.terminate().success());
+}
+
+on_each_mysql!(certificate_of_a_server_is_verified_as_configured);
+/// Method: the certificate names a host, and no address.
+async fn certificate_of_a_server_is_verified_as_configured(kind: Kind) {
+    const NAME: &str = "localhost";
+    const ADDRESS: &str = "127.0.0.1";
+    let folder = tempfile::tempdir().unwrap();
+    // The server runs as another user.
+    let readable = std::fs::Permissions::from_mode(0o755);
+    std::fs::set_permissions(folder.path(), readable).unwrap();
+    let at = |name: &str| folder.path().join(name);
+    let authority = Authority::new("the database's");
+    std::fs::write(at("ca.crt"), authority.certificate()).unwrap();
+    let stranger = Authority::new("a stranger's").certificate();
+    std::fs::write(at("stranger.crt"), stranger).unwrap();
+    let server = authority.issue_for("server", &[NAME], VALID);
+    server.write(folder.path(), "server");
+    let engine = kind.own_engine_with(&[
+        &format!("--ssl-cert={}", at("server.crt").display()),
+        &format!("--ssl-key={}", at("server.key").display()),
+    ]);
+    let database = TestDatabase::on(kind, engine.address());
+    for (host, ca, identity, refusal) in [
+        (NAME, "ca.crt", true, None),
+        (ADDRESS, "ca.crt", false, None),
+        (ADDRESS, "ca.crt", true, Some("not valid for name")),
+        (NAME, "stranger.crt", false, Some("UnknownIssuer")),
+    ] {
+        let Address::Server(mut server) = database.address() else {
+            panic!("{kind:?} has no server")
+        };
+        host.clone_into(&mut server.host);
+        let ca_file = Some(at(ca));
+        server.tls = Tls::Verified { ca_file, identity };
+        let opened = Database::open(&Address::Server(server)).await;
+        let case = format!("{host}, {ca}, {identity}");
+        match (opened, refusal) {
+            (Ok(opened), None) => opened.close().await,
+            (Ok(_), Some(_)) => panic!("{case}: it was accepted"),
+            (Err(error), refusal) => {
+                let error = modules::chain(&error);
+                let is_expected = refusal.is_some_and(|refusal| error.contains(refusal));
+                assert!(is_expected, "{case}: {error}");
+            }
+        }
+    }
 }
