@@ -40,11 +40,13 @@ impl<T> StatementResult<T> for Result<T, SqlError> {
 }
 
 /// Errors of connections to a server that is not there.
-const PASSING: [ErrorKind; 7] = [
+const PASSING: [ErrorKind; 9] = [
+    ErrorKind::BrokenPipe,
     ErrorKind::ConnectionAborted,
     ErrorKind::ConnectionRefused,
     ErrorKind::ConnectionReset,
     ErrorKind::HostUnreachable,
+    ErrorKind::NetworkDown,
     ErrorKind::NetworkUnreachable,
     ErrorKind::TimedOut,
     ErrorKind::UnexpectedEof,
@@ -116,12 +118,14 @@ pub(super) fn is_full(error: &SqlError) -> bool {
 }
 
 /// MySQL and MariaDB: the server shuts down; the connection is closed, killed, idle for too long; a
-/// proxy has lost the one to the server (two numbers of clients), or could make none (ProxySQL).
+/// proxy has lost the one to the server (two numbers of clients), or could make none (ProxySQL);
+/// MySQL is in offline mode, as a member that has left its group (alone, with the reason, or with
+/// the user that has set it).
 /// PostgreSQL: the session is ended or was idle for too long; the server crashed, or starts.
 fn is_shutdown(error: &SqlError) -> bool {
     has_code(
         error,
-        &[1053, 1080, 1927, 4031, 2006, 2013, 9001],
+        &[1053, 1080, 1927, 4031, 2006, 2013, 9001, 3032, 6142, 6143],
         &["57P01", "57P02", "57P03", "57P05", "25P03"],
     )
 }
@@ -427,4 +431,18 @@ pub(super) fn is_outdated(error: &SqlError) -> bool {
     postgres_error(error).is_some_and(|postgres| {
         postgres.code() == "26000" || postgres.routine() == Some(POSTGRES_CHANGED_TYPE)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connection_that_breaks_at_a_log_in_may_be_opened_later() {
+        let may_open = |kind: ErrorKind| may_open_later(&SqlError::Io(kind.into()));
+        assert!(may_open(ErrorKind::ConnectionReset));
+        assert!(may_open(ErrorKind::BrokenPipe));
+        // A certificate that is not trusted.
+        assert!(!may_open(ErrorKind::InvalidData));
+    }
 }

@@ -2,6 +2,7 @@
 //! connections, or clients with certificates alone, that stay silent, or that have a certificate.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::time::Duration;
 
 use bbs::testing::database::{Address, Database, Dialect, Tls, sql};
 
@@ -138,6 +139,22 @@ async fn read_only_server_is_reported_as_such(kind: Kind) {
     fixture::write_small_to(&database).await;
     engine.restart_with(&[kind.without_writes()]);
     assert_read_only_is_reported(&database).await;
+}
+
+on_one_server!(server_in_offline_mode_is_waited_for, mysql);
+/// Goal: a member that has left its group, which is in that mode then, counts as one that is away.
+async fn server_in_offline_mode_is_waited_for() {
+    let engine = Kind::Mysql.own_engine();
+    let database = TestDatabase::on(Kind::Mysql, engine.address());
+    let mut administrator = administrator(&engine).await;
+    let on = sqlx::raw_sql("SET GLOBAL offline_mode = ON");
+    on.execute(&mut administrator).await.unwrap();
+    let mut opening = std::pin::pin!(database.open());
+    let early = tokio::time::timeout(Duration::from_secs(1), opening.as_mut()).await;
+    assert!(early.is_err(), "it goes on to wait");
+    let off = sqlx::raw_sql("SET GLOBAL offline_mode = OFF");
+    off.execute(&mut administrator).await.unwrap();
+    opening.await.close().await;
 }
 
 on_one_server!(read_only_transactions_are_reported_as_such, postgres);
