@@ -187,6 +187,25 @@ fn properties_of_this_release_are_rendered() {
     );
 }
 
+#[test]
+fn post_start_waits_for_the_migration_unless_it_is_turned_off() {
+    let path = "diego.bbs.migration.post_start_wait";
+    for (properties, wait) in [
+        (required(), Some("--wait 3600 ")),
+        (with(required(), path, 60.into()), Some("--wait 60 ")),
+        (with(required(), path, 0.into()), None),
+    ] {
+        let job = RenderedJob::render("bbs", &properties);
+        let script = job.text("bin/post-start");
+        assert_eq!(
+            script.contains("bbs ready --migrated"),
+            wait.is_some(),
+            "{script}"
+        );
+        assert!(wait.is_none_or(|wait| script.contains(wait)), "{script}");
+    }
+}
+
 /// Newer jobs of Diego do not have the property that turns metrics on, and manifests for them do
 /// not set it.
 #[test]
@@ -376,6 +395,8 @@ fn values_that_a_host_refuses_are_errors_that_name_the_property() {
         ("diego.bbs.migration.batch_time", json!("0s")),
         ("diego.bbs.migration.lock_timeout", json!(5)),
         ("diego.bbs.migration.quarantine_limit", json!("x")),
+        ("diego.bbs.migration.post_start_wait", json!("1h")),
+        ("diego.bbs.migration.post_start_wait", json!(-1)),
     ] {
         assert_refused(path, &value);
     }

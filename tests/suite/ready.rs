@@ -5,7 +5,8 @@ use std::net::TcpListener;
 
 use serde_json::{Value, json};
 
-use crate::harness::database::Kind;
+use crate::harness::database::{Kind, execute};
+use crate::harness::fixture::OLDEST;
 use crate::harness::host::{Host, Installation};
 use crate::harness::modules::modules;
 use crate::harness::output::{errors, succeeded};
@@ -67,6 +68,55 @@ async fn ready_reports_a_host_that_is_healthy_and_the_reason_if_it_is_not() {
 
     let without = Installation::new(&modules(), Kind::Sqlite).run(&["ready"]);
     assert!(errors(&without).contains("the configuration has no `health_address`"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn migrated_host_is_ready_after_its_migration() {
+    let installation = Installation::of_small_diego(&modules(), Kind::Sqlite).await;
+    installation.succeed(&["migrate", "down", "--to", &OLDEST.to_string()]);
+    let installation = installation
+        .set("migration_units_per_second", 1)
+        .set("health_address", free_address().to_string());
+    let host = Host::start(installation.command(&["serve"]), "listening");
+    installation.succeed(&["ready", "--wait", "30"]);
+    let pending = installation.fail(&["ready", "--migrated"]);
+    assert!(
+        pending.contains("the host is not ready: the host is at work: "),
+        "{pending}"
+    );
+    installation.succeed(&["migrate", "rate", "none"]);
+    assert_eq!(
+        installation.succeed(&["ready", "--migrated", "--wait", "120"]),
+        "The host is ready.\n"
+    );
+    host.stop();
+}
+
+/// Goal: a standby is ready as soon as it is known that another host has the lock, unless that host
+/// migrates.
+#[tokio::test(flavor = "multi_thread")]
+async fn standby_is_ready_unless_another_host_has_begun_a_migration() {
+    let master = Installation::new(&modules(), Kind::Sqlite);
+    let serving = master.serve();
+    let standby = Installation::on(master.database.clone(), &modules())
+        .set("health_address", free_address().to_string())
+        .set("lock_ttl", "1s");
+    let waiting = Host::begin(standby.command(&["serve"]));
+    standby.succeed(&["ready", "--migrated", "--wait", "60"]);
+    let database = master.database.open().await;
+    execute(
+        &database,
+        "UPDATE bbs_migration_run SET state = 'unfinished', ended_at_ns = NULL",
+    )
+    .await;
+    database.close().await;
+    let pending = standby.fail(&["ready", "--migrated"]);
+    assert!(
+        pending.contains("the migration up from 0 to") && pending.contains("has not ended"),
+        "{pending}"
+    );
+    waiting.kill();
+    serving.stop();
 }
 
 /// Goal: `--wait` is a limit also if the port takes connections and does not answer.

@@ -56,7 +56,7 @@ impl DrainCommand {
             sent => sent?,
         };
         // The end of this command means that the host has ended, whether it is watched or not.
-        let last = follow(&mut host, json, WithoutReader::Continue)
+        let last = follow(&mut host, json, WithoutReader::Continue, |_| false)
             .await?
             .context(AdminClientError::Ended)?
             .progress;

@@ -26,7 +26,7 @@ use crate::logs::Logs;
 use crate::migrate::{self, Context, Decision, Found, GivenUp, Intent, Reason, RunOutcome};
 use crate::startup::{Prepared, StartupError, VersionName};
 pub(super) use quarantine::corrected;
-pub(super) use steer::{SteerArgs, running_host};
+pub(super) use steer::{SteerArgs, running_host, stopped};
 
 /// Show the state of a database, plan a migration, and run it.
 ///

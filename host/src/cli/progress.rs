@@ -48,16 +48,20 @@ pub(super) enum WithoutReader {
     Continue,
 }
 
-/// Shows the reports of a running host until it closes the connection, or prints them as JSON.
-/// Returns the last one; none if it ended because its reader had gone.
+/// Shows the reports of a running host, or prints them as JSON, until one is the last or the host
+/// closes the connection. Returns the last one; none if it ended because its reader had gone.
 pub(super) async fn follow(
     host: &mut AdminClient,
     as_json: bool,
     without_reader: WithoutReader,
+    is_last: impl Fn(&Snapshot) -> bool,
 ) -> anyhow::Result<Option<Report>> {
     let mut last = host.answer().await?;
     let mut screen = Screen::new();
     loop {
+        if is_last(&last.progress) {
+            return Ok(Some(last));
+        }
         let reader = if as_json {
             output::json_line(&last)
         } else {

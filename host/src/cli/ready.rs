@@ -1,6 +1,8 @@
 //! `bbs ready`: reports whether a host is ready, for supervisors that check by a command. Owns
 //! arguments, output and the request to the health port.
 
+mod migrated;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -29,7 +31,8 @@ const REASON_BYTES: usize = 4096;
 ///
 /// Requests the `health_address` of the configuration, which answers on a master and on a standby
 /// alike. Ends with 0 if the host is ready and with 1 if not: the health check of a container, or
-/// the wait of a start script.
+/// the wait of a start script. With `--migrated` it is also the check of a deployment, which is not
+/// to go on before the database is migrated.
 #[derive(Debug, Args)]
 pub struct ReadyCommand {
     /// The JSON configuration file of the host: it has the `health_address`.
@@ -38,6 +41,11 @@ pub struct ReadyCommand {
     /// Wait for at most this time until the host is ready.
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u64>)]
     wait: u64,
+    /// Check that the migrations of the database are complete, too. A standby is ready unless another
+    /// host has begun one that has not ended. Shows the progress while it waits, and does not wait
+    /// for a migration that is stopped. Run it as the user of the host.
+    #[arg(long)]
+    migrated: bool,
     #[command(flatten)]
     form: OutputForm,
 }
@@ -65,11 +73,16 @@ impl ReadyCommand {
         let client = tls::client::plain(reqwest::Client::builder().no_proxy())?;
         let longest = Duration::from_secs(self.wait);
         let began = Instant::now();
-        let reason = (|| request(&client, address, request_time(longest, began.elapsed())))
+        let mut reason = (|| request(&client, address, request_time(longest, began.elapsed())))
             .retry(pauses::of_readiness())
             .when(|_| began.elapsed() < longest)
             .await
             .err();
+        if self.migrated && reason.is_none() {
+            reason = migrated::wait(&config, || began.elapsed() >= longest)
+                .await
+                .err();
+        }
         let readiness = Readiness {
             ready: reason.is_none(),
             address,

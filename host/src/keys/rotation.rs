@@ -7,7 +7,7 @@ use bbs_database::{Database, StatementResult, Transaction, schema};
 use bbs_encryption::Keyring;
 use bbs_units::UnitKey;
 use bbs_work::pauses;
-use bbs_work::progress::Counted;
+use bbs_work::progress::{Counted, ROTATION};
 
 use super::rewrite;
 use super::sample::wrong_keys;
@@ -254,7 +254,7 @@ async fn rewrite_all(context: &RotationContext, fence: &Fence) -> Result<Rotated
             });
         }
         context.progress.enter(
-            "rotate-keys",
+            ROTATION,
             format!("to {active}"),
             Some(Counted::Rows.total(stale)),
         );

@@ -20,7 +20,7 @@ use backon::BackoffBuilder;
 use bbs_database::{Dialect, SqlError, StatementResult, Transaction, schema, sql};
 use bbs_lens::layout::schema::{Index, Layout, Table};
 use bbs_work::pauses;
-use bbs_work::progress::Wait;
+use bbs_work::progress::{CLEAN_UP, Wait};
 
 use self::names::{change_names, change_names_back};
 pub(super) use self::undo::{BegunBy, undo_ahead};
@@ -534,7 +534,7 @@ pub(super) async fn remove_leftover_rows(
 ) -> Result<(), MigrateError> {
     context
         .progress
-        .enter("clean-up", "what is not needed any more", None);
+        .enter(CLEAN_UP, "what is not needed any more", None);
     // A migration that is abandoned has reversed none; and while it is recorded, no unit can be put
     // back.
     let phase = state::phase(&mut context.database.read().await?).await?;

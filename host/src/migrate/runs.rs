@@ -2,7 +2,7 @@
 //! and release that worked on it last. Owns `bbs_migration_run`. Hosts of releases without that
 //! table leave no row.
 
-use bbs_database::{Row, SqlError, StatementResult, Transaction, signed, sql};
+use bbs_database::{Database, Row, SqlError, StatementResult, Transaction, signed, sql};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
@@ -208,8 +208,8 @@ pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError
 ///
 /// # Errors
 /// The database cannot be read.
-pub async fn runs(context: &Context) -> Result<Vec<MigrationRun>, MigrateError> {
-    let mut reader = context.database.read().await?;
+pub async fn runs(database: &Database) -> Result<Vec<MigrationRun>, MigrateError> {
+    let mut reader = database.read().await?;
     if !exists(&mut reader, RUN).await? {
         return Ok(Vec::new());
     }

@@ -307,7 +307,7 @@ async fn unfinished_migration_is_given_up_in_both_directions() {
         world.down(2).await.unwrap(),
         Decision::Begin { from: 5, to: 2 }
     );
-    let states: Vec<_> = runs(&world.context)
+    let states: Vec<_> = runs(&world.context.database)
         .await
         .unwrap()
         .into_iter()
@@ -334,7 +334,7 @@ async fn migration_to_another_version_replaces_an_unfinished_one_in_the_history(
         .await
         .unwrap();
     world.up(6).await.unwrap();
-    let states: Vec<_> = runs(&world.context)
+    let states: Vec<_> = runs(&world.context.database)
         .await
         .unwrap()
         .into_iter()
@@ -355,7 +355,7 @@ async fn migration_to_another_version_replaces_an_unfinished_one_in_the_history(
         .unwrap();
     world.execute("DELETE FROM bbs_migration_run").await;
     world.down(1).await.unwrap();
-    let found = runs(&world.context).await.unwrap();
+    let found = runs(&world.context.database).await.unwrap();
     assert_eq!(
         (found.len(), found[0].state, found[0].host.as_str()),
         (1, RunState::Completed, "z1")

@@ -20,6 +20,13 @@ pub const LOCK: &str = "lock";
 /// migration.
 pub const TAKEOVER: &str = "fence";
 
+/// The phase in which rows and tables are removed that no migration needs any more, also beside the
+/// service.
+pub const CLEAN_UP: &str = "clean-up";
+
+/// The phase in which records are sealed under the active key, also beside the service.
+pub const ROTATION: &str = "rotate-keys";
+
 /// The phase in which all work is finished and the host only answers requests.
 pub const SERVING: &str = "serving";
 

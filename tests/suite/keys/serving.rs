@@ -22,6 +22,7 @@ use crate::harness::modules::{
 };
 use crate::harness::output::text;
 use crate::harness::packages::Packages;
+use crate::harness::ports::free_address;
 
 const BEFORE: &str = "key-2024";
 const AFTER: &str = "key-2026";
@@ -376,7 +377,10 @@ on_each_server!(keys_are_rotated_beside_a_migration_that_has_failed);
 /// Goal: a leaked key can go while a module fails at each start. Method: a copy loses its rows, so
 /// that it does not pass the verification.
 async fn keys_are_rotated_beside_a_migration_that_has_failed(kind: Kind) {
-    let installation = with_a_new_key(kind).await.set("migration_mode", "online");
+    let installation = with_a_new_key(kind)
+        .await
+        .set("migration_mode", "online")
+        .set("health_address", free_address().to_string());
     let mut command = installation.command(&["serve"]);
     command.env("BBS_FAULT", format!("stop:{AFTER_INDEXES}"));
     let mut host = Host::start(command, "serving");
@@ -388,8 +392,13 @@ async fn keys_are_rotated_beside_a_migration_that_has_failed(kind: Kind) {
     host.wait_for_line(|line| line.contains("the migration failed; the API continues"));
     wait_until_rotated(&mut host);
     installation.succeed(&["keys", "verify", "--label", BEFORE]);
-    let stopped = installation.fail(&["migrate", "watch"]);
-    assert!(stopped.contains("the migration is stopped"), "{stopped}");
+    for arguments in [
+        &["migrate", "watch"][..],
+        &["ready", "--migrated", "--wait", "3600"],
+    ] {
+        let stopped = installation.fail(arguments);
+        assert!(stopped.contains("the migration is stopped"), "{stopped}");
+    }
     assert!(host.terminate().success());
 
     let installation = only(installation, AFTER, "another passphrase");

@@ -9,7 +9,7 @@ use crate::migrate::{self, MigrationRan, MigrationRun};
 pub(super) async fn history(ShownArgs { config, form }: ShownArgs) -> anyhow::Result<()> {
     let prepared = existing(&config).await?;
     let context = prepared.context();
-    let runs = migrate::runs(&context).await?;
+    let runs = migrate::runs(&prepared.database).await?;
     let migrations = migrate::migrations_ran(&context).await?;
     form.print(
         &serde_json::json!({ "runs": runs, "migrations": migrations }),

@@ -140,18 +140,22 @@ pub(in crate::cli) async fn running_host(config: &Config) -> Option<Report> {
     tokio::time::timeout(HOST_WAIT, report).await.ok().flatten()
 }
 
+/// The message about a migration that is stopped for this reason.
+pub(in crate::cli) fn stopped(reason: &str) -> String {
+    format!(
+        "the migration is stopped; the host serves the version found, and the next start or reload goes on with it: {reason}"
+    )
+}
+
 /// Shows the progress until the host serves and its migration is complete.
 pub(super) async fn watch(args: SteerArgs) -> anyhow::Result<()> {
     let config = Config::read(&args.config)?;
     let mut host = AdminClient::send(&config.admin_socket, Command::Watch).await?;
-    let Some(last) = follow(&mut host, args.json, WithoutReader::End).await? else {
+    let Some(last) = follow(&mut host, args.json, WithoutReader::End, |_| false).await? else {
         return Ok(());
     };
     if last.progress.phase == STOPPED {
-        anyhow::bail!(
-            "the migration is stopped; the host serves the version found, and the next start or reload goes on with it: {}",
-            last.progress.detail
-        );
+        anyhow::bail!(stopped(&last.progress.detail));
     }
     if last.progress.phase != SERVING {
         return Err(AdminClientError::Ended.into());
