@@ -187,6 +187,22 @@ fn properties_of_this_release_are_rendered() {
     );
 }
 
+/// Diego's BBS ignores the certificate on PostgreSQL, and does not start without it on MySQL.
+#[test]
+fn database_without_a_ca_certificate_is_reached_with_tls_on_postgresql_alone() {
+    let tls = with(required(), "diego.bbs.sql.require_ssl", true.into());
+    let job = RenderedJob::render("bbs", &tls);
+    let is_named = |error: &&str| error.contains("diego.bbs.sql.ca_cert: required");
+    assert!(job.errors().iter().any(is_named), "{:?}", job.errors());
+    let config = rendered_config(&with(tls, "diego.bbs.sql.db_driver", "postgres".into()));
+    let connection = config["database_connection_string"].as_str();
+    assert!(
+        connection.is_some_and(|text| text.ends_with("/d?sslmode=require")),
+        "{connection:?}"
+    );
+    assert_eq!(config.get("sql_ca_cert_file"), None);
+}
+
 #[test]
 fn post_start_waits_for_the_migration_unless_it_is_turned_off() {
     let path = "diego.bbs.migration.post_start_wait";
