@@ -81,7 +81,7 @@ pub enum StoreError {
         limit: usize,
     },
     #[error(
-        "of more than {most} app guids, none may have the wildcards % and _; list fewer at once"
+        "a list of more than {most} app guids may have none with the wildcards % and _; list fewer at once"
     )]
     TooManyPatterns { most: usize },
     #[error("index {index} is not below {limit}, the most instances of one LRP")]
