@@ -162,7 +162,9 @@ async fn list_with_too_many_patterns_is_rejected(kind: Kind) {
     let error = rejected.error.unwrap();
     assert_eq!(error.r#type(), proto::error::Type::InvalidRequest);
     assert!(
-        error.message.starts_with(b"a list of more than 10000 app guids"),
+        error
+            .message
+            .starts_with(b"a list of more than 10000 app guids"),
         "{error:?}"
     );
 }

@@ -24,9 +24,9 @@ impl MigratedServer {
     }
 }
 
-on_one_server!(server_without_a_digest_of_the_password_accepts_log_ins, mysql);
+on_one_server!(server_without_the_password_digest_accepts_log_ins, mysql);
 /// Method: the server is restarted for each case, after which it has no digest of the password.
-async fn server_without_a_digest_of_the_password_accepts_log_ins() {
+async fn server_without_the_password_digest_accepts_log_ins() {
     let engine = Kind::Mysql.own_engine();
     let database = TestDatabase::on(Kind::Mysql, engine.address());
     let started = MigratedServer { database, engine };
