@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::lrp;
-use crate::harness::database::{Kind, data_version, on_each_database, on_each_server};
+use crate::harness::database::{Kind, data_version, on_each_database, on_each_server, tables};
 use crate::harness::deployment::link_files;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture;
@@ -228,8 +228,8 @@ async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
 }
 
 on_each_server!(copies_are_not_resumed_once_clients_have_written_without_a_record);
-/// Setup: another client reads a table, so that the cut-over is given up with its copies. The
-/// add-on is removed, and installed again.
+/// Setup: another client reads a table, so that the cut-over is given up with its copies, and then
+/// one of them. The add-on is removed, and installed again once that copy is gone.
 async fn copies_are_not_resumed_once_clients_have_written_without_a_record(kind: Kind) {
     let packages = Packages::new();
     let installation = packages
@@ -248,12 +248,20 @@ async fn copies_are_not_resumed_once_clients_have_written_without_a_record(kind:
     reloading.reloaded().await;
     let host = &mut reloading.host;
     host.wait_for_line(|line| line.contains("with the copies"));
+    let copy = format!("desired_lrps__{ADD_ON_VERSION}");
+    let read = format!("SELECT COUNT(*) FROM {copy}");
+    let mut reading_copy = client.read().await.unwrap();
+    reading_copy.fetch(sql(read)).await.unwrap();
 
     reloading.packages.remove("colours");
     reloading.reloaded().await;
+    let host = &mut reloading.host;
+    host.wait_for_line(|line| line.contains("A host that serves tries again"));
     let caller = reloading.caller();
     caller.desire(&lrp("beside")).await.unwrap();
     drop(reading);
+    drop(reading_copy);
+    until_async(async || !tables(&client).await.contains(&copy)).await;
     client.close().await;
     reloading.packages.put_back("colours");
     reloading.reloaded().await;

@@ -123,12 +123,12 @@ impl Serving<'_> {
             };
             let result = result.map(|(next, begun)| {
                 let report = next.report_since(prepared, begun.as_ref().map(Online::to));
+                let is_settled = !next.has_migrations_of(prepared);
                 prepared.adopt(next);
-                if let Some(online) = begun {
-                    work.set(
-                        self.background(prepared.clone(), Some((online, Instant::now())))
-                            .fuse(),
-                    );
+                // Without a migration: what the other migrations do not need may be locked.
+                if begun.is_some() || is_settled {
+                    let begun = begun.map(|online| (online, Instant::now()));
+                    work.set(self.background(prepared.clone(), begun).fuse());
                 }
                 report
             });
