@@ -466,14 +466,14 @@ fn inserted_draft_is_removed_below_others() {
     assert!(content(&bench.modules()) == before);
 }
 
-/// Goal: the history of a database shows whether a module may be removed.
-#[test]
-fn module_that_has_run_on_a_database_is_not_removed() {
+/// Goal: a database shows whether a module may be removed: not one that ran there, also if Diego's
+/// BBS ran it, and not one of a migration that is under way.
+#[tokio::test]
+async fn module_that_a_database_needs_is_not_removed() {
+    const OF_DIEGO: &str = "1461790966-init-sql.wasm";
     let bench = Workbench::new();
     bench.add(&built(SPLIT));
-    let installation = Installation::new(&bench.modules(), Kind::Sqlite);
-    drop(installation.serve());
-    bench.add(&built(CREDENTIALS));
+    let installation = Installation::of_small_diego(&bench.modules(), Kind::Sqlite).await;
     let folder = bench.modules().display().to_string();
     let remove = |name: &str| {
         let mut command = installation.command(&["module", "remove", name, "--from", &folder]);
@@ -482,11 +482,22 @@ fn module_that_has_run_on_a_database_is_not_removed() {
             .env_remove("CACHE_DIRECTORY");
         command.output().expect("the executable starts")
     };
-    assert!(remove(CREDENTIALS).status.success());
-    let before = content(&bench.modules());
-    let errors = errors(&remove(SPLIT));
-    for words in [SPLIT, "has run on the database of", "down below it"] {
-        assert!(errors.contains(words), "{words:?} is not in {errors}");
-    }
-    assert!(content(&bench.modules()) == before);
+    let stays = |name: &str, words: &str| {
+        let before = content(&bench.modules());
+        refused(remove(name), &format!("{name} {words}"));
+        assert!(content(&bench.modules()) == before);
+    };
+
+    let part = installation.run(&["migrate", "up", "--max-count", "10"]);
+    assert_eq!(part.status.code(), Some(3), "{}", errors(&part));
+    stays(SPLIT, "may be part of the migration that is under way");
+    stays(OF_DIEGO, "has run on the database of");
+    installation.succeed(&["migrate", "abort"]);
+    succeeded(remove(SPLIT));
+
+    bench.add(&built(SPLIT));
+    installation.succeed(&["migrate", "up"]);
+    bench.add(&built(CREDENTIALS));
+    succeeded(remove(CREDENTIALS));
+    stays(SPLIT, "has run on the database of");
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 
 use bbs_database::{Database, Transaction, schema};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
+use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::layout::schema::Sealing;
 use bbs_lens::transform::Transform;
 use serde::Serialize;
@@ -53,6 +54,31 @@ pub struct Status {
     /// The number of units in quarantine.
     pub quarantined: u64,
     pub rows: Vec<RowCount>,
+    /// The migrations of the catalog that ran here.
+    #[serde(skip)]
+    ran: MigrationSet,
+}
+
+impl Status {
+    /// Whether a migration is applied, also if Diego's BBS ran it, which keeps no history.
+    pub fn has_run(&self, version: DataVersion) -> bool {
+        let mut recorded = self.history.iter().map(|applied| applied.version);
+        self.ran.has(version) || recorded.any(|recorded| recorded == version)
+    }
+
+    /// Whether a migration that has not run may be part of the one that is under way. Up to the
+    /// higher end, others may be inserted.
+    pub fn may_be_under_way(&self, version: DataVersion) -> bool {
+        match self.underway {
+            None | Some(Phase::Begun | Phase::CleaningUp) => false,
+            Some(Phase::Copying) => matches!(
+                self.found,
+                Found::Versioned { current, target, .. } if version <= current.max(target)
+            ),
+            // The database has the version of the target alone.
+            Some(Phase::Renaming | Phase::Settling) => true,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Serialize)]
@@ -233,6 +259,7 @@ pub async fn status(context: &Context, intent: Intent) -> Result<Status, Migrate
         quarantined,
         rows,
         found,
+        ran,
     })
 }
 

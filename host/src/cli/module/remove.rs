@@ -1,8 +1,9 @@
 //! `bbs module remove`: removes a module that has run nowhere from a folder and its catalog.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use anyhow::{bail, ensure};
+use anyhow::ensure;
+use bbs_modules::catalog::{CatalogEntry, CatalogPosition};
 use bbs_modules::remove::{self, Removed};
 use clap::Args;
 
@@ -16,8 +17,9 @@ use crate::migrate;
 ///
 /// The whole folder is loaded as a host would load it without the module, which may be below
 /// others. If a host would refuse it, as it does if a later migration needs the module's tables,
-/// nothing is changed. A migration that has run on a database stays: hosts refuse a folder without
-/// it. With `--config`, the history of that database shows whether it has.
+/// nothing is changed. A migration that has run on a database, or is under way there, stays: hosts
+/// refuse a folder without it. With `--config`, that database shows whether it has run or is under
+/// way.
 #[derive(Debug, Args)]
 pub(super) struct RemoveCommand {
     /// The name of the module's file in the folder.
@@ -52,20 +54,7 @@ impl RemoveCommand {
         );
         let entry = remove::listed(&self.file, &self.from)?;
         for config in &self.config {
-            let prepared = existing(config).await?;
-            let status = migrate::status(&prepared.context(), prepared.intent()).await?;
-            if status
-                .history
-                .iter()
-                .any(|applied| applied.digest == entry.sha256)
-            {
-                bail!(
-                    "{} has run on the database of {}, so it stays; take the database down below it first, or correct it with \
-                     a later migration",
-                    self.file,
-                    config.display()
-                );
-            }
+            check_unused(&entry, config).await?;
         }
         let sandbox = super::sandbox()?;
         let folder = self.from.clone();
@@ -92,4 +81,30 @@ impl RemoveCommand {
             )
         })
     }
+}
+
+/// Checks that a module has not run on the database of a host, and that no migration under way
+/// there may need it. The host that copies has it in memory and would complete that migration;
+/// every later start would refuse the folder, and the only file would be gone.
+async fn check_unused(entry: &CatalogEntry, config: &Path) -> anyhow::Result<()> {
+    let prepared = existing(config).await?;
+    let status = migrate::status(&prepared.context(), prepared.intent()).await?;
+    let CatalogPosition::Migration { version, .. } = entry.position else {
+        return Ok(());
+    };
+    ensure!(
+        !status.has_run(version),
+        "{} has run on the database of {}, so it stays; take the database down below it first, or correct it with a later \
+         migration",
+        entry.file,
+        config.display()
+    );
+    ensure!(
+        !status.may_be_under_way(version),
+        "{} may be part of the migration that is under way on the database of {}, so it stays; complete that migration, or \
+         stop the host and give it up with `bbs migrate abort`",
+        entry.file,
+        config.display()
+    );
+    Ok(())
 }
