@@ -148,8 +148,8 @@ pub enum ModuleFoldersError {
 }
 
 /// The folders of modules: the host's own, then those that the patterns match, in alphabetic order
-/// of each; each folder once. A pattern may match none; a path without a wildcard is a folder also
-/// if it does not exist.
+/// of each; each folder once. A pattern may match none, and matches no folder that commands make
+/// beside those of modules; a path without a wildcard is a folder also if it does not exist.
 ///
 /// # Errors
 /// A pattern cannot be used.
@@ -184,12 +184,20 @@ pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, M
                 pattern: pattern.clone(),
                 source,
             })?;
-            if folder.is_dir() {
+            if folder.is_dir() && !is_made_beside(&folder) {
                 add(folder);
             }
         }
     }
     Ok(folders)
+}
+
+/// Whether commands make a folder of this name beside folders of modules: for compiled modules, or
+/// hidden, for a folder that they write and then rename. A hidden one outlasts a kill.
+fn is_made_beside(folder: &Path) -> bool {
+    folder
+        .file_name()
+        .is_some_and(|name| name == MODULE_CACHE || name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// The folder beside the modules folder in which a package ships the output of `bbs module
@@ -252,13 +260,20 @@ mod tests {
     fn patterns_of_module_folders_are_expanded_in_order_and_each_folder_is_named_once() {
         let root = tempfile::tempdir().unwrap();
         let at = |name: &str| root.path().join(name);
-        for folder in ["b/bbs-modules", "a/bbs-modules", "host"] {
+        for folder in [
+            "b/bbs-modules",
+            "a/bbs-modules",
+            "a/module-cache",
+            "a/.bbs-modules-unfinished",
+            "host",
+        ] {
             std::fs::create_dir_all(at(folder)).unwrap();
         }
         std::fs::create_dir(at("c")).unwrap();
         std::fs::write(at("c/bbs-modules"), "a file").unwrap();
         let patterns = [
             at("*/bbs-modules"),
+            at("a/*"),
             at("none-*"),
             at("b/../host"),
             at("b/bbs-modules"),
