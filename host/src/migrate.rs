@@ -110,6 +110,8 @@ pub struct Context {
     pub database: Database,
     /// The catalog's migrations, oldest first.
     pub migrations: Vec<Arc<dyn Transform>>,
+    /// Their layouts, if these are computed already, as those of a loaded catalog are.
+    pub known_layouts: Option<Arc<LayoutHistory>>,
     /// Opens and seals encrypted columns.
     pub keyring: Arc<Keyring>,
     /// Receives phases, counts and reasons for waiting.
@@ -133,6 +135,17 @@ impl Context {
     /// The manifests of the catalog's migrations, oldest first.
     fn manifests(&self) -> impl Iterator<Item = &Manifest> + Clone {
         self.migrations.iter().map(|migration| migration.manifest())
+    }
+
+    /// The layouts of the catalog's versions.
+    ///
+    /// # Errors
+    /// A migration does not fit the layout before it.
+    pub fn layouts(&self) -> Result<Arc<LayoutHistory>, LayoutError> {
+        match &self.known_layouts {
+            Some(known) => Ok(Arc::clone(known)),
+            None => layout_history(&self.migrations).map(Arc::new),
+        }
     }
 
     fn migration(&self, version: DataVersion) -> Option<&Arc<dyn Transform>> {
@@ -219,7 +232,7 @@ impl Default for Tuning {
     }
 }
 
-/// The layouts of the catalog's versions.
+/// The layouts of the versions of these migrations.
 ///
 /// # Errors
 /// A migration does not fit the layout before it.
@@ -232,7 +245,7 @@ pub fn layout_history(migrations: &[Arc<dyn Transform>]) -> Result<LayoutHistory
 ///
 /// # Errors
 /// A migration does not fit the layout before it, or the database cannot be read.
-pub async fn layouts_that_ran(context: &Context) -> Result<LayoutHistory, MigrateError> {
+pub async fn layouts_that_ran(context: &Context) -> Result<Arc<LayoutHistory>, MigrateError> {
     Ok(
         HistoryPair::declared(context, &mut context.database.read().await?)
             .await?

@@ -61,6 +61,8 @@ impl Stored {
         let context = Context {
             database,
             migrations,
+            // Tests change the migrations.
+            known_layouts: None,
             keyring: Arc::new(fixture::keyring()),
             progress: Progress::default(),
             throttle: Throttle::default(),
@@ -123,8 +125,7 @@ impl Stored {
     }
 
     pub fn layout(&self, version: u64) -> Layout {
-        let history =
-            migrate::layout_history(&self.context.migrations).expect("the layout history is sound");
+        let history = self.context.layouts().expect("the layout history is sound");
         history
             .at(version)
             .expect("a version of the layout history")

@@ -40,7 +40,7 @@ pub struct Catalog {
     folders: usize,
     migrations: Vec<Arc<MigrationModule>>,
     translators: Vec<Arc<TranslatorModule>>,
-    history: LayoutHistory,
+    history: Arc<LayoutHistory>,
     serials: BTreeMap<String, u64>,
     releases: ReleaseDigests,
 }
@@ -172,7 +172,7 @@ impl Catalog {
             folders: folders.len(),
             migrations,
             translators,
-            history,
+            history: Arc::new(history),
             serials,
             releases,
         })
@@ -255,7 +255,7 @@ impl Catalog {
     }
 
     /// The layout history: the layout at every version of the folder's migrations.
-    pub fn layout_history(&self) -> &LayoutHistory {
+    pub fn layout_history(&self) -> &Arc<LayoutHistory> {
         &self.history
     }
 

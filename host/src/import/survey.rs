@@ -18,7 +18,7 @@ use super::{ImportError, VERSION};
 use crate::etcd::Leaf;
 use crate::etcd::client::{EtcdClient, EtcdError, View};
 use crate::etcd::record::{EtcdRecord, RecordKind, StoreVersion, StoredAs, judge};
-use crate::migrate::{Context, MigrateError, OnUnreadable, Tuning, layout_history};
+use crate::migrate::{Context, MigrateError, OnUnreadable, Tuning};
 
 /// Batches of leaves that are decoded at once.
 const DECODERS: usize = 2;
@@ -165,7 +165,7 @@ pub(super) fn classifier(
     context: &Context,
     stored_as: Option<StoredAs>,
 ) -> Result<Classifier, ImportError> {
-    let layouts = layout_history(&context.migrations).map_err(MigrateError::from)?;
+    let layouts = context.layouts().map_err(MigrateError::from)?;
     let layout = layouts
         .at(VERSION)
         .ok_or(ImportError::NoVersion { version: VERSION })?

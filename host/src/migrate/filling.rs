@@ -7,7 +7,7 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 
 use super::lock_waits::{change_schema, patiently};
-use super::{Context, MigrateError, fresh, in_the_way, layout_history, state};
+use super::{Context, MigrateError, fresh, in_the_way, state};
 use crate::lock::fence::Fence;
 
 /// The rows that the tables may have when they are created anew.
@@ -44,7 +44,7 @@ pub async fn check_in(
     version: DataVersion,
     existing: ExistingRows,
 ) -> Result<(), MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = context.layouts()?;
     let layout = layouts
         .at(version)
         .ok_or(MigrateError::UnknownTarget { version })?;
@@ -66,7 +66,7 @@ pub async fn create_tables(
     version: DataVersion,
     existing: ExistingRows,
 ) -> Result<Layout, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = context.layouts()?;
     let layout = layouts
         .at(version)
         .ok_or(MigrateError::UnknownTarget { version })?

@@ -14,7 +14,7 @@ use sea_query::Cond;
 
 use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
 use super::plan::side_table;
-use super::{Context, MigrateError, layout_history, removal, state};
+use super::{Context, MigrateError, removal, state};
 use crate::lock::fence::Fence;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.
@@ -28,7 +28,7 @@ const FORGOTTEN: [&str; 3] = ["bbs_history", APPLIED, "bbs_run_arguments"];
 /// # Errors
 /// The migrations have no valid layouts, or the database fails.
 pub async fn other_tables(context: &Context) -> Result<Vec<String>, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = context.layouts()?;
     let of_catalog = layouts.table_names();
     let mut reader = context.database.read().await?;
     let mut names = schema::table_names(&mut reader)

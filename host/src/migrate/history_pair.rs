@@ -3,6 +3,7 @@
 //! tables. Reads only.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use bbs_database::Transaction;
 use bbs_database::schema::{self, PhysicalTable};
@@ -11,14 +12,14 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 
 use super::state::{self, MigrationRan};
-use super::{Context, MigrateError, found, layout_history};
+use super::{Context, MigrateError, found};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the
 /// catalog has inserted migrations.
 #[derive(Debug, Clone)]
 pub(super) struct HistoryPair {
-    pub(super) ran: LayoutHistory,
-    pub(super) catalog: LayoutHistory,
+    pub(super) ran: Arc<LayoutHistory>,
+    pub(super) catalog: Arc<LayoutHistory>,
 }
 
 impl HistoryPair {
@@ -33,12 +34,12 @@ impl HistoryPair {
 
     /// The declared layouts for a database on which these migrations ran.
     pub(super) fn after(context: &Context, ran: &MigrationSet) -> Result<Self, MigrateError> {
-        let catalog = layout_history(&context.migrations)?;
-        // Without insertions they are the same, and a copy takes a fraction of the time.
+        let catalog = context.layouts()?;
+        // Without insertions they are the same.
         let ran = if ran.inserted(&catalog.migrations()).next().is_some() {
-            LayoutHistory::that_ran(context.manifests(), ran)?
+            Arc::new(LayoutHistory::that_ran(context.manifests(), ran)?)
         } else {
-            catalog.clone()
+            Arc::clone(&catalog)
         };
         Ok(Self { ran, catalog })
     }
@@ -60,14 +61,16 @@ impl HistoryPair {
             })
             .collect();
         additions.retain(|_, added| *added != Additions::default());
+        if additions.is_empty() {
+            return Ok(declared);
+        }
         let ran = declared
             .ran
             .with_additions(at, &additions, context.manifests())?;
-        let catalog = if additions.is_empty() {
-            declared.catalog
-        } else if ran.migrations() == declared.catalog.migrations() {
+        let ran = Arc::new(ran);
+        let catalog = if ran.migrations() == declared.catalog.migrations() {
             // Also with additions to what a migration above drops, which a way need not pass.
-            ran.clone()
+            Arc::clone(&ran)
         } else {
             with_additions_of(&ran, declared.catalog, context)?
         };
@@ -120,12 +123,14 @@ impl HistoryPair {
 /// the last migration that both have.
 fn with_additions_of(
     other: &LayoutHistory,
-    declared: LayoutHistory,
+    declared: Arc<LayoutHistory>,
     context: &Context,
-) -> Result<LayoutHistory, MigrateError> {
+) -> Result<Arc<LayoutHistory>, MigrateError> {
     let turn = other.migrations().last_in_common(&declared.migrations());
     Ok(match other.at(turn) {
-        Some(layout) => declared.with_layout(turn, layout.clone(), context.manifests())?,
+        Some(layout) => {
+            Arc::new(declared.with_layout(turn, layout.clone(), context.manifests())?)
+        }
         None => declared,
     })
 }
@@ -206,7 +211,7 @@ impl HistoryPair {
         );
         if then == now.migrations().up_to(version) {
             return Ok(Self {
-                ran: now.clone(),
+                ran: Arc::clone(&now),
                 catalog: now,
             });
         }

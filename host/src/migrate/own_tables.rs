@@ -7,7 +7,7 @@ use bbs_lens::layout::schema::{Column, ColumnType, Table};
 use bbs_units::residue;
 
 use super::lock_waits::change_schema;
-use super::{Context, MigrateError, layout_history};
+use super::{Context, MigrateError};
 use crate::lock::fence::Fence;
 
 pub(super) use bbs_units::residue::TABLE as RESIDUE;
@@ -47,7 +47,7 @@ pub async fn create(context: &Context, fence: &Fence) -> Result<(), MigrateError
     if absent.is_empty() {
         return Ok(());
     }
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = context.layouts()?;
     let beside: Vec<_> = layouts.table_names().into_iter().collect();
     let options = schema::options_beside(&mut reader, &beside, &[])
         .await

@@ -14,8 +14,8 @@ use super::lock_waits::change_schema;
 use super::plan::TablePlan;
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, Job, MigrateError, Work, changed_units, fault, fresh, layout_history, quarantine,
-    residue, runs, same_schema, undo_abandoned,
+    Context, Job, MigrateError, Work, changed_units, fault, fresh, quarantine, residue, runs,
+    same_schema, undo_abandoned,
 };
 use crate::lock::fence::Fence;
 
@@ -145,8 +145,7 @@ pub(super) async fn prepare(
     let mut statements = Vec::new();
     if job.from == 0 {
         let versions = context.manifests().map(|manifest| manifest.version);
-        statements =
-            fresh::clear(&mut reader, &layout_history(&context.migrations)?, versions).await?;
+        statements = fresh::clear(&mut reader, &context.layouts()?, versions).await?;
     }
     for plan in &job.plans {
         for name in plan.new_names(&job.lens, job.from, job.to) {

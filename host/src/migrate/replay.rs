@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::history_pair::HistoryPair;
 use super::quarantine::{self, QuarantineEntry};
-use super::{Context, MigrateError, Work, layout_history};
+use super::{Context, MigrateError, Work};
 
 /// The result of a replay.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ pub async fn replay(
     });
     let context = quarantine::with(context, Arc::clone(&recorded) as Arc<dyn Transform>)?;
     let reason = try_unit(&context, &mut tx, &entry).await?;
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = context.layouts()?;
     let before = layouts.before(entry.version);
     let changes = directed_changes(before, recorded.module.manifest(), entry.direction);
     Ok(Replay {

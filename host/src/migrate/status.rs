@@ -16,10 +16,7 @@ use super::own_tables::RESIDUE;
 use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
 use super::state::{self, Phase, Underway};
-use super::{
-    Context, HistoryPair, MigrateError, Work, found, fresh, history_pair, layout_history,
-    quarantine,
-};
+use super::{Context, HistoryPair, MigrateError, Work, found, fresh, history_pair, quarantine};
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;
@@ -196,7 +193,7 @@ pub async fn is_between(database: &Database) -> Result<bool, MigrateError> {
 /// The migrations have no valid layouts, or the database fails. That a start would be refused is in
 /// the result.
 pub async fn status(context: &Context, intent: Intent) -> Result<Status, MigrateError> {
-    let layouts = layout_history(&context.migrations)?;
+    let layouts = context.layouts()?;
     let refused = look(context, intent)
         .await
         .err()

@@ -152,9 +152,9 @@ impl Prepared {
     ) -> Result<(), StartupError> {
         // Prepared before clients have to wait. After the cut-over, what the catalog has inserted
         // has run, too.
-        let layouts = migrate::layout_history(&context.migrations).map_err(MigrateError::from)?;
+        let layouts = self.catalog.layout_history();
         let next = self
-            .access_in(&layouts, fence, online.to(), self.is_pinned(online.to()))
+            .access_in(layouts, fence, online.to(), self.is_pinned(online.to()))
             .await?;
         let mut pauses = pauses::of_locks(context.tuning.lock_timeout).build();
         let mut times_behind = 0;

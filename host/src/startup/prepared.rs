@@ -377,6 +377,7 @@ impl Prepared {
         Context {
             database: self.database.clone(),
             migrations: migrations.collect(),
+            known_layouts: Some(Arc::clone(self.catalog.layout_history())),
             keyring: Arc::clone(&self.keyring),
             progress: self.progress.clone(),
             throttle: self.throttle.clone(),

@@ -145,6 +145,8 @@ pub(in crate::migrate) fn with(
     *known = instead;
     Ok(Context {
         migrations,
+        // The columns that it reads and writes are checked against the layouts.
+        known_layouts: None,
         ..context.clone()
     })
 }

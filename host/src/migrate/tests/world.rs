@@ -16,8 +16,7 @@ use super::migrations;
 use crate::lock::fence::Fence;
 use crate::migrate::copy::UnitBudget;
 use crate::migrate::{
-    Context, Decision, GivenUp, Intent, MigrateError, Tuning, abort, begin, finish, layout_history,
-    run, steps,
+    Context, Decision, GivenUp, Intent, MigrateError, Tuning, abort, begin, finish, run, steps,
 };
 
 pub(super) type TestRows = Vec<BTreeMap<String, String>>;
@@ -46,6 +45,7 @@ impl TestEngine {
         let context = Context {
             database,
             migrations: migrations::all(),
+            known_layouts: None,
             keyring: Arc::new(Keyring::new([("key", "secret")], "key").unwrap()),
             progress: Progress::default(),
             throttle: Throttle::default(),
@@ -231,11 +231,8 @@ impl TestEngine {
     }
 
     fn layout(&self, version: DataVersion) -> Layout {
-        layout_history(&self.context.migrations)
-            .unwrap()
-            .at(version)
-            .unwrap()
-            .clone()
+        let layouts = self.context.layouts().unwrap();
+        layouts.at(version).unwrap().clone()
     }
 
     pub(super) async fn assert_layout(&self, version: DataVersion) {
