@@ -506,11 +506,7 @@ async fn record_arrival(
     job: &Job,
     phase: Phase,
 ) -> Result<Phase, MigrateError> {
-    for (step, leg) in job.lens.steps().zip(job.lens.legs()) {
-        let step = step.as_ref();
-        let arguments = &job.arguments[&leg.version];
-        state::write_history(tx, step, leg.direction, context.now_ns, arguments).await?;
-    }
+    state::write_history(tx, &job.lens, &job.arguments, context.now_ns).await?;
     let catalog = history_pair::catalog_migrations(context);
     let recorded = state::recorded_migrations(tx).await?.up_to(job.to);
     state::record_migrations(tx, &catalog.up_to(job.to).union(&recorded)).await?;

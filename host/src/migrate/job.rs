@@ -308,14 +308,14 @@ impl Work {
         tx: &mut Transaction,
         now_ns: i64,
     ) -> Result<Arguments, MigrateError> {
-        let mut arguments = Arguments::new();
-        for version in self.lens.steps().map(|step| step.manifest().version) {
-            let stored = state::known_arguments(tx, version).await?;
-            let of_step = stored.unwrap_or(RunArguments {
+        let versions = self.lens.steps().map(|step| step.manifest().version);
+        let versions: Vec<_> = versions.collect();
+        let mut arguments = state::known_arguments(tx, &versions).await?;
+        for version in versions {
+            arguments.entry(version).or_insert(RunArguments {
                 started_at_ns: now_ns,
                 namespace: Uuid::nil(),
             });
-            arguments.insert(version, of_step);
         }
         Ok(arguments)
     }

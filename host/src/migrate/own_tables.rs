@@ -30,6 +30,18 @@ const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
 const TEXT: ColumnType = ColumnType::LongText;
 
+/// The columns of the history: the migrations that ran.
+pub(super) const HISTORY_COLUMNS: [(&str, ColumnType); 8] = [
+    ("seq", NUMBER),
+    ("version", NUMBER),
+    ("direction", KEY),
+    ("name", TEXT),
+    ("digest", KEY),
+    ("ran_at_ns", NUMBER),
+    ("started_at_ns", NUMBER),
+    ("namespace", KEY),
+];
+
 /// Creates the host's own tables that are absent.
 ///
 /// # Errors
@@ -72,20 +84,7 @@ pub fn tables() -> Vec<Table> {
     vec![
         table("configurations", &["id"], &[("id", KEY)])
             .column(Column::new("value", KEY).nullable()),
-        table(
-            "bbs_history",
-            &["seq"],
-            &[
-                ("seq", NUMBER),
-                ("version", NUMBER),
-                ("direction", KEY),
-                ("name", TEXT),
-                ("digest", KEY),
-                ("ran_at_ns", NUMBER),
-                ("started_at_ns", NUMBER),
-                ("namespace", KEY),
-            ],
-        ),
+        table("bbs_history", &["seq"], &HISTORY_COLUMNS),
         table(APPLIED, &["version"], &[("version", NUMBER)]),
         table(
             "bbs_run_arguments",

@@ -1,14 +1,15 @@
 //! The state of a migration in the database: the version, the intent, the position of a copy, the
 //! modules that ran. Owns these tables; every function works inside the caller's transaction.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::schema::{self, exists as table_exists};
-use bbs_database::{SqlError, StatementResult, Transaction, signed, sql, upsert};
-use bbs_lens::Arguments;
+use bbs_database::{SqlError, StatementResult, Transaction, of_few_lengths, signed, sql, upsert};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
-use bbs_lens::transform::{RunArguments, Transform};
+use bbs_lens::transform::RunArguments;
+use bbs_lens::{Arguments, Lens};
 use bbs_units::UnitKey;
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
@@ -16,7 +17,7 @@ use uuid::Uuid;
 
 use super::decide::Found;
 use super::lock_waits::{self, change_schema, patiently};
-use super::own_tables::APPLIED;
+use super::own_tables::{self, APPLIED};
 use super::plan::side_table;
 use super::{Context, MigrateError, fault};
 use crate::lock::fence::Fence;
@@ -30,6 +31,7 @@ const VERSION: &str = "version";
 pub(super) const KEY_LABEL: &str = "encryption_key_label";
 
 const RUN_ARGUMENTS: &str = "bbs_run_arguments";
+const ARGUMENT_COLUMNS: [&str; 3] = ["version", "started_at_ns", "namespace"];
 const SIDE_TABLES: &str = "bbs_side_table";
 
 #[derive(Serialize, Deserialize)]
@@ -566,30 +568,37 @@ pub(super) async fn forget_history_after(
     Ok(())
 }
 
-/// Adds a migration that ran, at a time in nanoseconds since 1970, to the history.
+/// Adds the migrations of a lens, which ran at a time in nanoseconds since 1970, to the history. In
+/// one statement: clients may wait for it.
 pub(super) async fn write_history(
     tx: &mut Transaction,
-    migration: &dyn Transform,
-    direction: Direction,
+    lens: &Lens,
+    arguments: &Arguments,
     at_ns: i64,
-    arguments: &RunArguments,
 ) -> Result<(), MigrateError> {
-    let seq = last_of_history(tx).await? + 1;
-    let manifest = migration.manifest();
-    let insert = sql(
-        "INSERT INTO bbs_history (seq, version, direction, name, digest, ran_at_ns, started_at_ns, namespace) \
-         VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-    );
-    let insert = insert
-        .bind(seq)
-        .bind(signed(manifest.version))
-        .bind(direction.to_string())
-        .bind(manifest.name.as_str())
-        .bind(migration.digest())
-        .bind(at_ns)
-        .bind(arguments.started_at_ns)
-        .bind(arguments.namespace.to_string());
-    tx.execute(insert).await.about("bbs_history")?;
+    let mut seq = last_of_history(tx).await?;
+    let mut insert = Query::insert();
+    insert
+        .into_table("bbs_history")
+        .columns(own_tables::HISTORY_COLUMNS.map(|(name, _)| name));
+    for (step, leg) in lens.steps().zip(lens.legs()) {
+        seq += 1;
+        let of_step = &arguments[&leg.version];
+        insert.values_panic([
+            seq.into(),
+            signed(leg.version).into(),
+            leg.direction.to_string().into(),
+            step.manifest().name.as_str().into(),
+            step.digest().into(),
+            at_ns.into(),
+            of_step.started_at_ns.into(),
+            of_step.namespace.to_string().into(),
+        ]);
+    }
+    // A way has no step where only the recorded target of the database is another one.
+    if lens.steps().next().is_some() {
+        tx.execute(&insert).await.about("bbs_history")?;
+    }
     Ok(())
 }
 
@@ -600,55 +609,58 @@ pub(super) async fn arguments(
     versions: impl Iterator<Item = DataVersion>,
     now_ns: i64,
 ) -> Result<Arguments, MigrateError> {
-    let mut arguments = Arguments::new();
+    let versions: Vec<_> = versions.collect();
+    let mut arguments = known_arguments(tx, &versions).await?;
+    let known = arguments.len();
+    let mut insert = Query::insert();
+    insert.into_table(RUN_ARGUMENTS).columns(ARGUMENT_COLUMNS);
     for version in versions {
-        arguments.insert(version, run_arguments(tx, version, now_ns).await?);
+        if let Entry::Vacant(unknown) = arguments.entry(version) {
+            let drawn = unknown.insert(RunArguments {
+                started_at_ns: now_ns,
+                namespace: Uuid::new_v4(),
+            });
+            insert.values_panic([
+                signed(version).into(),
+                drawn.started_at_ns.into(),
+                drawn.namespace.to_string().into(),
+            ]);
+        }
+    }
+    if arguments.len() > known {
+        tx.execute(&insert).await.about(RUN_ARGUMENTS)?;
     }
     Ok(arguments)
 }
 
-async fn run_arguments(
-    tx: &mut Transaction,
-    version: DataVersion,
-    now_ns: i64,
-) -> Result<RunArguments, MigrateError> {
-    if let Some(known) = known_arguments(tx, version).await? {
-        return Ok(known);
-    }
-    let drawn = RunArguments {
-        started_at_ns: now_ns,
-        namespace: Uuid::new_v4(),
-    };
-    let insert =
-        sql("INSERT INTO bbs_run_arguments (version, started_at_ns, namespace) VALUES (?, ?, ?)");
-    let insert = insert
-        .bind(signed(version))
-        .bind(drawn.started_at_ns)
-        .bind(drawn.namespace.to_string());
-    tx.execute(insert).await.about(RUN_ARGUMENTS)?;
-    Ok(drawn)
-}
-
-/// The arguments of a migration that was used here before. Reads only.
+/// The stored arguments of these migrations, without those that were not used here. Reads only.
 pub(super) async fn known_arguments(
     tx: &mut Transaction,
-    version: DataVersion,
-) -> Result<Option<RunArguments>, MigrateError> {
+    versions: &[DataVersion],
+) -> Result<Arguments, MigrateError> {
+    let mut arguments = Arguments::new();
     if !exists(tx, RUN_ARGUMENTS).await? {
-        return Ok(None);
+        return Ok(arguments);
     }
-    let select = sql("SELECT started_at_ns, namespace FROM bbs_run_arguments WHERE version = ?")
-        .bind(signed(version));
-    let found = tx.fetch_optional(select).await.about(RUN_ARGUMENTS)?;
-    let Some(row) = found else { return Ok(None) };
-    let namespace = row.owned_text(1).about(RUN_ARGUMENTS)?;
-    let namespace =
-        Uuid::parse_str(&namespace).map_err(|_| MigrateError::Namespace { version, namespace })?;
-    let started_at_ns = row.integer_or_zero(0).about(RUN_ARGUMENTS)?;
-    Ok(Some(RunArguments {
-        started_at_ns,
-        namespace,
-    }))
+    let versions = versions.iter().copied().map(signed).collect();
+    let select = Query::select()
+        .columns(ARGUMENT_COLUMNS)
+        .from(RUN_ARGUMENTS)
+        .and_where(Expr::col("version").is_in(of_few_lengths::<i64>(versions)))
+        .take();
+    for row in tx.fetch(&select).await.about(RUN_ARGUMENTS)? {
+        let version = row.unsigned(0).about(RUN_ARGUMENTS)?;
+        let started_at_ns = row.integer_or_zero(1).about(RUN_ARGUMENTS)?;
+        let namespace = row.owned_text(2).about(RUN_ARGUMENTS)?;
+        let namespace = Uuid::parse_str(&namespace)
+            .map_err(|_| MigrateError::Namespace { version, namespace })?;
+        let of_version = RunArguments {
+            started_at_ns,
+            namespace,
+        };
+        arguments.insert(version, of_version);
+    }
+    Ok(arguments)
 }
 
 /// The version of the tables; 0 for none.
