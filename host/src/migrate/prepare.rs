@@ -145,7 +145,8 @@ pub(super) async fn prepare(
     let mut statements = Vec::new();
     if job.from == 0 {
         let versions = context.manifests().map(|manifest| manifest.version);
-        statements = fresh::clear(&mut reader, &context.layouts()?, versions).await?;
+        let layouts = context.layouts()?;
+        statements = fresh::clear(&mut reader, &layouts, versions).await?;
     }
     for plan in &job.plans {
         for name in plan.new_names(&job.lens, job.from, job.to) {
