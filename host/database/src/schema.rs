@@ -26,7 +26,7 @@ use super::{Dialect, ServerKind, Sql, SqlError, Transaction, of_few_lengths, sql
 
 pub use attached::{
     AttachedObject, ColumnOrigin, Relation, Replacement, TableOptions, attached, belongings,
-    missing_rights, options, options_beside, relation,
+    missing_rights, options, options_beside, relations,
 };
 pub use difference::{differences, serves};
 pub use mysql::{at_once, rename_tables};

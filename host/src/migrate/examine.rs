@@ -80,14 +80,10 @@ pub(super) async fn examine_served(
     layouts: &LayoutHistory,
     at: DataVersion,
 ) -> Result<Vec<MigrateError>, MigrateError> {
-    let mut reasons = Vec::new();
-    for name in layouts
-        .at(at)
-        .into_iter()
-        .flat_map(|layout| layout.tables.keys())
-    {
-        reasons.extend(state::not_a_table(tx, name).await?);
-    }
+    let tables = layouts.at(at).map(|layout| layout.tables.keys());
+    let tables: Vec<_> = tables.into_iter().flatten().map(String::as_str).collect();
+    let refused = state::not_tables(tx, &tables).await?;
+    let mut reasons: Vec<_> = refused.into_values().collect();
     if reasons.is_empty() {
         check_records(tx, layouts, at, &mut reasons).await?;
     }
@@ -130,12 +126,17 @@ async fn check_sources(
     work: &Work,
     reasons: &mut Vec<MigrateError>,
 ) -> Result<(), MigrateError> {
-    for (name, table) in &work.lens.source.tables {
-        if let Some(reason) = state::not_a_table(tx, name).await? {
+    let tables = &work.lens.source.tables;
+    let mut names: Vec<_> = tables.keys().map(String::as_str).collect();
+    let mut refused = state::not_tables(tx, &names).await?;
+    names.retain(|name| !refused.contains_key(name));
+    let mut found = schema::read_back_all(tx, &names).await?;
+    for (name, table) in tables {
+        if let Some(reason) = refused.remove(name.as_str()) {
             reasons.push(reason);
             continue;
         }
-        let found = schema::read_back(tx, name).await?;
+        let found = found.remove(name);
         let mut known = as_it_may_be_found(tx.dialect(), work, table, found.as_ref());
         if let Some(found) = found.as_ref() {
             let others = under_new_names(work, table, found, &known);

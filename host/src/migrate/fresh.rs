@@ -49,10 +49,11 @@ pub(super) async fn check(
     layouts: &LayoutHistory,
 ) -> Result<(), MigrateError> {
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
-    let existing = state::existing(tx, &tables).await?;
-    for table in tables {
-        state::not_a_table(tx, table).await?.map_or(Ok(()), Err)?;
-        if table != HEALTH_CHECK && existing.contains(table) {
+    if let Some(refusal) = state::not_tables(tx, &tables).await?.into_values().next() {
+        return Err(refusal);
+    }
+    for table in state::existing(tx, &tables).await? {
+        if table != HEALTH_CHECK {
             is_empty(tx, table).await?;
         }
     }

@@ -36,23 +36,25 @@ pub(super) async fn check(
         .plans
         .iter()
         .flat_map(|plan| plan.new_names(&work.lens, work.from, work.to));
-    for name in names.filter(|name| !recorded.contains(name)) {
-        if let Some(reason) = state::not_a_table(tx, &name).await? {
+    let names: Vec<_> = names.filter(|name| !recorded.contains(name)).collect();
+    let names: Vec<_> = names.iter().map(String::as_str).collect();
+    let mut refused = state::not_tables(tx, &names).await?;
+    let existing = state::existing(tx, &names).await?;
+    for name in names {
+        if let Some(reason) = refused.remove(name) {
             reasons.push(reason);
-        } else if state::exists(tx, &name).await? && state::count(tx, &name).await? > 0 {
-            reasons.push(MigrateError::TableInTheWay { table: name });
+        } else if existing.contains(name) && state::count(tx, name).await? > 0 {
+            let table = name.to_owned();
+            reasons.push(MigrateError::TableInTheWay { table });
         }
     }
-    for name in replaced(&work.lens, &work.plans) {
-        let aside = side_table(&name, work.from);
-        if !recorded.contains(&aside)
-            && schema::relation(tx, &aside)
-                .await
-                .about(in_catalog(&aside))?
-                .is_some()
-        {
-            reasons.push(in_the_way(&aside, "another object".to_owned()));
-        }
+    let replaced = replaced(&work.lens, &work.plans).into_iter();
+    let aside = replaced.map(|name| side_table(&name, work.from));
+    let aside: Vec<_> = aside.filter(|name| !recorded.contains(name)).collect();
+    let aside: Vec<_> = aside.iter().map(String::as_str).collect();
+    let taken = schema::relations(tx, &aside).await;
+    for name in taken.about("the list of tables")?.into_keys() {
+        reasons.push(in_the_way(name, "another object".to_owned()));
     }
     let names: Vec<_> = work
         .plans

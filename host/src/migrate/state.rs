@@ -126,20 +126,23 @@ pub(super) async fn existing<'a>(
     Ok(existing.about("the list of tables")?)
 }
 
-/// The refusal of what has the name of a table and is none that the host could work with.
-pub(super) async fn not_a_table(
+/// The refusals of what has the name of a table and is none that the host could work with, by name.
+pub(super) async fn not_tables<'a>(
     tx: &mut Transaction,
-    name: &str,
-) -> Result<Option<MigrateError>, MigrateError> {
-    let found = schema::relation(tx, name)
-        .await
-        .about("the list of tables")?;
-    let found = found.filter(|found| !found.is_plain_table);
-    Ok(found.map(|found| MigrateError::NotATable {
-        name: name.to_owned(),
-        kind: found.kind,
-        remedy: found.remedy,
-    }))
+    names: &[&'a str],
+) -> Result<BTreeMap<&'a str, MigrateError>, MigrateError> {
+    let found = schema::relations(tx, names).await;
+    let mut found = found.about("the list of tables")?;
+    found.retain(|_, found| !found.is_plain_table);
+    let refusals = found.into_iter().map(|(name, found)| {
+        let refusal = MigrateError::NotATable {
+            name: name.to_owned(),
+            kind: found.kind,
+            remedy: found.remedy,
+        };
+        (name, refusal)
+    });
+    Ok(refusals.collect())
 }
 
 /// The version according to the database.

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_lens::layout::schema::Table;
 
-use super::ColumnOptions;
+use super::{ColumnOptions, of_list};
 use crate::{Dialect, SqlError, Transaction, sql};
 
 /// The use of a name where a table is expected.
@@ -77,16 +77,40 @@ impl TableOptions {
     }
 }
 
-/// The use of a name in the current schema or database; `None` if it is free.
+/// The uses of names in the current schema or database, with one query; without names that are
+/// free.
 ///
 /// # Errors
 /// If the query fails.
-pub async fn relation(tx: &mut Transaction, name: &str) -> Result<Option<Relation>, SqlError> {
-    match tx.dialect() {
-        Dialect::Sqlite => sqlite::relation(tx, name).await,
-        Dialect::Postgres => postgres::relation(tx, name).await,
-        Dialect::Mysql => mysql::relation(tx, name).await,
+pub async fn relations<'a>(
+    tx: &mut Transaction,
+    names: &[&'a str],
+) -> Result<BTreeMap<&'a str, Relation>, SqlError> {
+    // `IN ()` is a syntax error.
+    if names.is_empty() {
+        return Ok(BTreeMap::new());
     }
+    let dialect = tx.dialect();
+    let statement = match dialect {
+        Dialect::Sqlite => sqlite::RELATIONS,
+        Dialect::Postgres => postgres::RELATIONS,
+        Dialect::Mysql => mysql::RELATIONS,
+    };
+    let mut relations = BTreeMap::new();
+    for row in tx.fetch(of_list(statement, "?", names)).await? {
+        let found = row.text_or_empty(0)?;
+        // SQLite, and MySQL on some systems, find a table by its name in letters of any case.
+        for name in names.iter().filter(|name| name.eq_ignore_ascii_case(found)) {
+            let relation = match dialect {
+                Dialect::Sqlite => sqlite::relation(&row)?,
+                Dialect::Postgres => postgres::relation(&row)?,
+                Dialect::Mysql => mysql::relation(&row, name)?,
+            };
+            // On SQLite a later trigger may have the name of a table.
+            relations.entry(*name).or_insert(relation);
+        }
+    }
+    Ok(relations)
 }
 
 /// The objects that hang on a table and that nothing carries over to one that takes its place.

@@ -4,10 +4,11 @@
 
 use super::{AttachedObject, ColumnOrigin, Relation, TableOptions};
 use crate::schema::mysql::{identifier, read, text_literal};
-use crate::{SqlError, Transaction, sql};
+use crate::{Row, SqlError, Transaction, sql};
 
-const RELATION: &str = "SELECT CAST(table_type AS CHAR), CAST(engine AS CHAR), CAST(create_options AS CHAR) \
-     FROM information_schema.tables WHERE table_schema = DATABASE() AND table_name = ?";
+pub(super) const RELATIONS: &str = "SELECT CAST(table_name AS CHAR), CAST(table_type AS CHAR), CAST(engine AS CHAR), \
+     CAST(create_options AS CHAR) FROM information_schema.tables \
+     WHERE table_schema = DATABASE() AND table_name IN (?)";
 
 const TRIGGERS: &str = "SELECT CAST(trigger_name AS CHAR) FROM information_schema.triggers \
      WHERE event_object_schema = DATABASE() AND event_object_table = ? ORDER BY trigger_name";
@@ -56,23 +57,17 @@ const ENGINE: &str = "InnoDB";
 /// Among the options of a table, the mark that it is partitioned.
 const PARTITIONED: &str = "partitioned";
 
-pub(super) async fn relation(
-    tx: &mut Transaction,
-    name: &str,
-) -> Result<Option<Relation>, SqlError> {
-    let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
-        return Ok(None);
-    };
-    let kind = row.owned_text(0)?;
-    let engine = row.owned_text(1)?;
-    let options = row.owned_text(2)?;
+pub(super) fn relation(row: &Row, name: &str) -> Result<Relation, SqlError> {
+    let kind = row.owned_text(1)?;
+    let engine = row.owned_text(2)?;
+    let options = row.owned_text(3)?;
     let remedy = |change: &str| Some(format!("ALTER TABLE {} {change}", identifier(name)));
     let other = |kind: &str, remedy| Relation {
         kind: kind.to_owned(),
         is_plain_table: false,
         remedy,
     };
-    Ok(Some(match kind.as_str() {
+    Ok(match kind.as_str() {
         "BASE TABLE" if engine != ENGINE => {
             let kind = format!("a table of engine {engine}, not {ENGINE}");
             other(&kind, remedy(&format!("ENGINE={ENGINE}")))
@@ -87,7 +82,7 @@ pub(super) async fn relation(
         },
         "SYSTEM VERSIONED" => other("a system-versioned table", remedy("DROP SYSTEM VERSIONING")),
         kind => other(&format!("a {}", kind.to_lowercase()), None),
-    }))
+    })
 }
 
 pub(super) async fn attached(

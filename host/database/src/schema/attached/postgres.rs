@@ -3,28 +3,22 @@
 
 use super::{AttachedObject, ColumnOrigin, Relation, Replacement, TableOptions};
 use crate::schema::names::key_name;
-use crate::{SqlError, Transaction, sql};
+use crate::{Row, SqlError, Transaction, sql};
 
-const RELATION: &str = include_str!("postgres/relation.sql");
+pub(super) const RELATIONS: &str = include_str!("postgres/relations.sql");
 const ATTACHED: &str = include_str!("postgres/attached.sql");
 const OPTIONS: &str = include_str!("postgres/options.sql");
 const COLUMN_COLLATIONS: &str = include_str!("postgres/column_collations.sql");
 const BELONGINGS: &str = include_str!("postgres/belongings.sql");
 const MISSING_RIGHTS: &str = include_str!("postgres/missing_rights.sql");
 
-pub(super) async fn relation(
-    tx: &mut Transaction,
-    name: &str,
-) -> Result<Option<Relation>, SqlError> {
-    let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
-        return Ok(None);
-    };
-    let kind = row.owned_text(0)?;
-    Ok(Some(Relation {
+pub(super) fn relation(row: &Row) -> Result<Relation, SqlError> {
+    let kind = row.owned_text(1)?;
+    Ok(Relation {
         is_plain_table: kind == "a table",
         kind,
         remedy: None,
-    }))
+    })
 }
 
 pub(super) async fn attached(

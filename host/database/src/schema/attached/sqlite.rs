@@ -3,9 +3,10 @@
 
 use super::{AttachedObject, Relation};
 use crate::schema::postgres::identifier;
-use crate::{SqlError, Transaction, sql};
+use crate::{Row, SqlError, Transaction, sql};
 
-const RELATION: &str = "SELECT type, sql FROM sqlite_master WHERE name = ? COLLATE NOCASE";
+pub(super) const RELATIONS: &str =
+    "SELECT name, type, sql FROM sqlite_master WHERE name COLLATE NOCASE IN (?)";
 
 const DEPENDENT: &str =
     "SELECT type, name, sql FROM sqlite_master WHERE type IN ('view', 'trigger') ORDER BY name";
@@ -27,26 +28,20 @@ const PROPERTIES: [(&str, &str); 7] = [
     ("STRICT", "STRICT"),
 ];
 
-pub(super) async fn relation(
-    tx: &mut Transaction,
-    name: &str,
-) -> Result<Option<Relation>, SqlError> {
-    let Some(row) = tx.fetch_optional(sql(RELATION).bind(name)).await? else {
-        return Ok(None);
-    };
-    let definition = words(row.text_or_empty(1)?);
+pub(super) fn relation(row: &Row) -> Result<Relation, SqlError> {
+    let definition = words(row.text_or_empty(2)?);
     let is_virtual = definition.get(1).is_some_and(|word| word == "VIRTUAL");
-    let kind = match row.text_or_empty(0)? {
+    let kind = match row.text_or_empty(1)? {
         "table" if is_virtual => "a virtual table",
         "table" => "a table",
         "view" => "a view",
         _ => "an index or trigger",
     };
-    Ok(Some(Relation {
+    Ok(Relation {
         kind: kind.to_owned(),
         is_plain_table: kind == "a table",
         remedy: None,
-    }))
+    })
 }
 
 pub(super) async fn attached(

@@ -1,5 +1,6 @@
--- What has a name ($1) in the current schema.
+-- The uses of names in the current schema.
 SELECT
+    c.relname::text,
     CASE c.relkind
         WHEN 'r' THEN CASE
             WHEN c.relispartition THEN 'a partition'
@@ -16,5 +17,5 @@ SELECT
         ELSE 'no table'
     END
 FROM pg_catalog.pg_class c
-WHERE c.relname = $1
+WHERE c.relname IN (?)
     AND c.relnamespace = (SELECT oid FROM pg_catalog.pg_namespace WHERE nspname = current_schema())
