@@ -1,7 +1,9 @@
 //! A seeded simulation of a Diego around the host: a cloud controller desires, scales, updates and
 //! removes LRPs and runs tasks, cells run containers, a route emitter keeps a routing table.
-//! Meanwhile each component fails, as do the host and its connection to the database. At the end
-//! the cells, the store and the routing table hold exactly the desired LRPs.
+//! Meanwhile each component fails, as do the host and its connection to the database, and the
+//! database is migrated: up online, at a reload of newer modules, and down while no host runs; the
+//! seed decides which comes first. At the end the cells, the store and the routing table hold
+//! exactly the desired LRPs, and the database has the version of the installed modules.
 //!
 //! `BBS_SIMULATION_LRPS` and `BBS_SIMULATION_TASKS` set the size, `BBS_SIMULATION_SEED` the seed.
 //! The seed decides, before the run begins, which faults there are, in which order, on which cell,
@@ -22,7 +24,7 @@ mod updates;
 use std::time::{Duration, Instant};
 
 use diego::{Diego, Fault};
-use plan::plan;
+use plan::{first_version, plan};
 
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::controller::{Controller, Workload};
@@ -53,7 +55,7 @@ async fn desired_lrps_run_after_every_fault(kind: Kind) {
 
 async fn simulate(seed: u64, kind: Kind, lrps: u64, tasks: u64) {
     let faults = plan(seed, kind, &Fault::all(), (lrps / 2).max(10));
-    let diego = Diego::start(kind, lrps).await;
+    let diego = Diego::start(kind, lrps, first_version(&faults)).await;
     let mut controller =
         Controller::start(&diego.home, Workload::Lifecycle, lrps, seed, &diego.trace);
     let mut task_runs = TaskRuns::default();

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
 use futures_util::future::join_all;
 
 use super::plan::PlannedFault;
-use super::supervisor::{Supervisor, serve};
+use super::supervisor::{InstalledModules, Supervisor, serve};
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::diego::auctioneer::Auctioneer;
 use crate::harness::diego::bbs_client::BbsClient;
@@ -55,6 +56,11 @@ pub enum Fault {
     CutDatabase,
     /// Locket is unavailable for longer than the lock's TTL.
     LoseLock,
+    /// The host loads newer modules, and begins an online migration, which may go on during the
+    /// next faults.
+    MigrateUp,
+    /// The database is taken down without a host, and the newer modules are removed.
+    MigrateDown,
 }
 
 impl Fault {
@@ -72,6 +78,8 @@ impl Fault {
             Self::TakeOver,
             Self::LoseLock,
             Self::CutDatabase,
+            Self::MigrateUp,
+            Self::MigrateDown,
         ];
         [
             each(Self::Auctioneer),
@@ -88,6 +96,11 @@ impl Fault {
     pub fn is_possible_on(self, kind: Kind) -> bool {
         !matches!(self, Self::CutDatabase) || kind != Kind::Sqlite
     }
+
+    /// Whether the host may end by itself.
+    fn may_end_the_host(self) -> bool {
+        matches!(self, Self::LoseLock | Self::CutDatabase)
+    }
 }
 
 pub struct Diego {
@@ -97,6 +110,8 @@ pub struct Diego {
     pub emitter: Emitter,
     pub supervisor: Supervisor,
     pub trace: Trace,
+    /// The faults by which the host may have ended by itself.
+    pub explained_ends: AtomicU64,
     auctioneer: Auctioneer,
     locket: Locket,
     proxy: Option<Proxy>,
@@ -104,7 +119,8 @@ pub struct Diego {
 }
 
 impl Diego {
-    pub async fn start(kind: Kind, lrps: u64) -> Self {
+    /// Starts with a database and modules of a version, `NEWEST` or `SPLIT` of `harness::layouts`.
+    pub async fn start(kind: Kind, lrps: u64, version: u64) -> Self {
         let trust = Trust::new();
         let locket = Locket::start();
         let trace = Trace::default();
@@ -115,8 +131,15 @@ impl Diego {
             || database.clone(),
             |proxy| database.through(proxy.address()),
         );
+        let modules = InstalledModules::up_to(version);
         let installations = ["bbs-0", "bbs-1"].map(|name| {
-            Arc::new(installation(&database, &trust, &auctioneer, &locket).set("uuid", name))
+            let installation = installation(&database, &trust, &auctioneer, &locket)
+                .set("uuid", name)
+                .set("modules_dir", modules.path().display().to_string())
+                .set("migration_mode", "online")
+                // A copy takes most of a second, so that the next fault meets it.
+                .set("migration_units_per_second", lrps);
+            Arc::new(installation)
         });
         let host = serve(Arc::clone(&installations[0])).await;
         let home = BbsClient::new(trust.client(), host.address);
@@ -133,7 +156,7 @@ impl Diego {
             .map(|number| Cell::start(number, &trust, &home, &locket, sync_interval, &trace));
         let cells: Vec<_> = cells.collect();
         auctioneer.auction_among(home.clone(), cells.clone());
-        let supervisor = Supervisor::start(host, &home, installations);
+        let supervisor = Supervisor::start(host, &home, installations, modules);
         let receiver = Receiver::start(&trust);
         let emitter = Emitter::start(&home, &trace);
         Self {
@@ -143,6 +166,7 @@ impl Diego {
             emitter,
             supervisor,
             trace,
+            explained_ends: AtomicU64::new(0),
             auctioneer,
             locket,
             proxy,
@@ -150,9 +174,12 @@ impl Diego {
         }
     }
 
-    /// Injects one fault and waits until it is over.
+    /// Injects one fault and waits until it is over. An online migration goes on.
     pub async fn inject(&self, planned: &PlannedFault, controller: &mut Controller) {
         self.trace.decide(&planned.to_string());
+        if planned.fault.may_end_the_host() {
+            self.explained_ends.fetch_add(1, Ordering::Relaxed);
+        }
         let operations = planned.operations;
         let cell = &self.cells[planned.cell];
         match planned.fault {
@@ -212,6 +239,8 @@ impl Diego {
                 self.locket.set_unavailable(false);
                 self.wait_until_answering(true).await;
             }
+            Fault::MigrateUp => self.supervisor.migrate_up().await,
+            Fault::MigrateDown => self.supervisor.migrate_down().await,
         }
     }
 

@@ -9,6 +9,7 @@ use fastrand::Rng;
 use super::diego::{CELLS, Fault};
 use crate::harness::database::Kind;
 use crate::harness::diego::cell::ContainerKey;
+use crate::harness::layouts::{NEWEST, SPLIT};
 
 /// One in this many containers crashes.
 const CRASHING: u64 = 4;
@@ -48,6 +49,17 @@ pub fn plan(seed: u64, kind: Kind, faults: &[Fault], operations_before: u64) -> 
         .collect()
 }
 
+/// The data version before the faults, at which the first migration among them can begin.
+pub fn first_version(faults: &[PlannedFault]) -> u64 {
+    let mut migrations = faults
+        .iter()
+        .filter(|planned| matches!(planned.fault, Fault::MigrateUp | Fault::MigrateDown));
+    let begins_with_down = migrations
+        .next()
+        .is_some_and(|planned| planned.fault == Fault::MigrateDown);
+    if begins_with_down { SPLIT } else { NEWEST }
+}
+
 impl PlannedFault {
     /// Whether a container crashes, the `nth` of its index of the LRP. Instance guids are no part
     /// of it: they depend on how the auctions of a run interleave.
@@ -72,9 +84,13 @@ impl Display for PlannedFault {
             Fault::Auctioneer(_) | Fault::Reps(_) | Fault::Receiver(_) | Fault::TakeOver => {
                 write!(formatter, ", for {}", self.operations)
             }
-            Fault::Crash | Fault::Kill | Fault::Restart | Fault::CutDatabase | Fault::LoseLock => {
-                Ok(())
-            }
+            Fault::Crash
+            | Fault::Kill
+            | Fault::Restart
+            | Fault::CutDatabase
+            | Fault::LoseLock
+            | Fault::MigrateUp
+            | Fault::MigrateDown => Ok(()),
         }
     }
 }

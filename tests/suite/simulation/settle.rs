@@ -1,8 +1,9 @@
-//! The state after the last fault: the desired LRPs, the store, the containers of the cells and the
-//! emitter's routing table agree.
+//! The state after the last fault: the database is at the version of the installed modules, and the
+//! desired LRPs, the store, the containers of the cells and the emitter's routing table agree.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bbs_proto::models as proto;
@@ -23,13 +24,14 @@ const PRINTED: usize = 5;
 type Running = (Text, Text, i32, Text);
 
 impl Diego {
-    /// Waits until there are no differences, and asserts that there are none after two more runs of
-    /// convergence.
+    /// Waits until the last migration has ended and there are no differences, and asserts that
+    /// there are none after two more runs of convergence.
     pub async fn wait_until_settled(
         &self,
         wanted: &BTreeMap<Text, Wanted>,
         with_callback: &[String],
     ) {
+        self.supervisor.wait_until_migrated().await;
         let began = Instant::now();
         loop {
             let differences = self.differences(wanted, with_callback).await;
@@ -49,6 +51,12 @@ impl Diego {
             "convergence changes the settled state"
         );
         assert_eq!(self.emitter.backward(), Vec::<String>::new());
+        let ended = self.supervisor.ended();
+        let explained = self.explained_ends.load(Ordering::Relaxed);
+        assert!(
+            ended <= explained,
+            "the host ended by itself {ended} times, of which faults explain {explained}"
+        );
     }
 
     async fn differences(

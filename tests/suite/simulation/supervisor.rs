@@ -1,15 +1,20 @@
-//! Supervisor of the host: starts it again when it ends by itself, and publishes its address to the
-//! components.
+//! Supervisor of the host: starts it again when it ends by itself, publishes its address to the
+//! components, and installs other modules.
 
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tempfile::TempDir;
 use tokio::sync::Mutex;
 use tokio::task::block_in_place;
 
 use crate::harness::diego::bbs_client::BbsClient;
 use crate::harness::host::{Host, Installation};
-use crate::harness::pause;
+use crate::harness::layouts::{NEWEST, SPLIT};
+use crate::harness::output::text;
+use crate::harness::{modules, pause, until_async};
 
 /// Lines of output that are printed of a host that ended by itself.
 const PRINTED: usize = 3;
@@ -28,15 +33,59 @@ struct SupervisorState {
     home: BbsClient,
     /// The installation of the running host, and that of the other one.
     installations: [Arc<Installation>; 2],
+    modules: InstalledModules,
+}
+
+/// The modules of both hosts, in a folder that is replaced at once: a link, as BOSH makes for a
+/// package.
+pub struct InstalledModules {
+    folder: TempDir,
+    /// The version of the newest migration.
+    newest: u64,
+}
+
+impl InstalledModules {
+    /// The modules up to a version, [`NEWEST`] or [`SPLIT`].
+    pub fn up_to(version: u64) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let mut modules = Self {
+            folder,
+            newest: version,
+        };
+        modules.replace(version);
+        modules
+    }
+
+    pub fn path(&self) -> PathBuf {
+        self.folder.path().join("bbs-modules")
+    }
+
+    fn replace(&mut self, version: u64) {
+        let modules = if version == SPLIT {
+            modules::modules_with_split()
+        } else {
+            modules::modules()
+        };
+        let next = self.folder.path().join("next");
+        symlink(modules, &next).expect("a link can be made");
+        std::fs::rename(&next, self.path()).expect("a link can be replaced");
+        self.newest = version;
+    }
 }
 
 impl Supervisor {
     /// Keeps a host running until the runtime of the test ends.
-    pub fn start(host: Host, home: &BbsClient, installations: [Arc<Installation>; 2]) -> Self {
+    pub fn start(
+        host: Host,
+        home: &BbsClient,
+        installations: [Arc<Installation>; 2],
+        modules: InstalledModules,
+    ) -> Self {
         let state = SupervisorState {
             host: Some(host),
             home: home.clone(),
             installations,
+            modules,
         };
         let supervisor = Self {
             state: Arc::new(Mutex::new(state)),
@@ -76,11 +125,56 @@ impl Supervisor {
 
     /// Terminates the host and starts it again.
     pub async fn restart(&self) {
+        self.restart_after(|_, _| ()).await;
+    }
+
+    /// Terminates the host, makes a change without one, and starts it again.
+    async fn restart_after(&self, change: impl FnOnce(&Installation, &mut InstalledModules)) {
         let mut state = self.state.lock().await;
         let host = state.host.take().expect("a host is running");
-        let ended = block_in_place(|| host.terminate());
-        assert!(ended.success(), "{ended}");
+        let installation = Arc::clone(&state.installations[0]);
+        block_in_place(|| {
+            let ended = host.terminate();
+            assert!(ended.success(), "{ended}");
+            change(&installation, &mut state.modules);
+        });
         state.begin(0).await;
+    }
+
+    /// Installs newer modules, which the host loads while it serves: an online migration begins. It
+    /// may end at any time after this returns.
+    pub async fn migrate_up(&self) {
+        self.state.lock().await.modules.replace(SPLIT);
+        // Refused while a host that has just begun to serve has other work, or is not there.
+        until_async(async || {
+            let state = self.state.lock().await;
+            let reload = block_in_place(|| state.installations[0].run(&["module", "reload"]));
+            if !reload.status.success() {
+                println!("the modules were not loaded again: {}", text(&reload));
+            }
+            reload.status.success()
+        })
+        .await;
+    }
+
+    /// Takes the database down while no host runs, and installs the older modules.
+    pub async fn migrate_down(&self) {
+        self.wait_until_migrated().await;
+        self.restart_after(|installation, modules| {
+            installation.succeed(&["migrate", "down", "--to", &NEWEST.to_string()]);
+            modules.replace(NEWEST);
+        })
+        .await;
+    }
+
+    /// Waits until the database is at the version of the newest migration.
+    pub async fn wait_until_migrated(&self) {
+        until_async(async || {
+            let state = self.state.lock().await;
+            let version = block_in_place(|| state.installations[0].data_version());
+            version == state.modules.newest
+        })
+        .await;
     }
 
     /// Starts the other host as a standby, and kills the master when `after` completes.

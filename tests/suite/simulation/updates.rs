@@ -1,15 +1,15 @@
 //! LRPs are updated, cancelled and rolled back at random, to definitions that run, that crash, and
-//! that are never routable, while cells and hosts fail. A route emitter that knows nothing of
-//! definitions sees at every moment an instance of each LRP that receives traffic, unless a fault
-//! explains that by the order of the recorded steps (`harness/diego/outages.rs`). The seed decides
-//! as much as in `simulation`.
+//! that are never routable, while cells and hosts fail and a migration runs online. A route emitter
+//! that knows nothing of definitions sees at every moment an instance of each LRP that receives
+//! traffic, unless a fault explains that by the order of the recorded steps
+//! (`harness/diego/outages.rs`). The seed decides as much as in `simulation`.
 //!
 //! `BBS_SIMULATION_UPDATED_LRPS` sets the number of LRPs, of 1 to 8 instances each.
 
 use bbs_proto::models as proto;
 
 use super::diego::{Diego, Fault};
-use super::plan::plan;
+use super::plan::{first_version, plan};
 use super::{LONGEST, SEED};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::diego::cell::Text;
@@ -21,7 +21,7 @@ use crate::harness::{pause, tests_all};
 const LRPS: u64 = 12;
 /// LRPs in `tests/run --all`.
 const ALL_LRPS: u64 = 20;
-const FAULTS: [Fault; 9] = [
+const FAULTS: [Fault; 10] = [
     Fault::Crash,
     Fault::LoseCell,
     Fault::Evacuate,
@@ -31,6 +31,7 @@ const FAULTS: [Fault; 9] = [
     Fault::TakeOver,
     Fault::Restart,
     Fault::CutDatabase,
+    Fault::MigrateUp,
 ];
 
 on_each_database!(updates_leave_an_instance_with_traffic);
@@ -46,7 +47,7 @@ async fn updates_leave_an_instance_with_traffic(kind: Kind) {
 
 async fn simulate(seed: u64, kind: Kind, lrps: u64) {
     let faults = plan(seed, kind, &FAULTS, lrps * 2);
-    let diego = Diego::start(kind, lrps).await;
+    let diego = Diego::start(kind, lrps, first_version(&faults)).await;
     let mut controller =
         Controller::start(&diego.home, Workload::Updates, lrps, seed, &diego.trace);
     while diego.emitter.routable() < usize::try_from(lrps).expect("few LRPs") {
