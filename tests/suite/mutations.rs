@@ -226,11 +226,15 @@ const MUTATIONS: &[FileMutations] = &[
                 "is_page);\n        let permit = timeout_at(waits_until, permit)",
                 "is_page);\n        let permit = timeout_at(waits_until + RUN_TIME * 1000, permit)",
             ),
-            (
-                "        () = abandoned.cancelled() =>",
-                "        () = std::future::pending() =>",
-            ),
         ],
+    },
+    FileMutations {
+        file: "src/api/run.rs",
+        tests: &["-p", "bbs", "--lib", "api::run"],
+        changes: &[(
+            "        () = abandoned.cancelled() =>",
+            "        () = std::future::pending() =>",
+        )],
     },
     FileMutations {
         file: "modules/src/memory.rs",

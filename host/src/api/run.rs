@@ -462,9 +462,20 @@ impl RunningChain<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
     use futures_util::FutureExt;
 
     use super::*;
+
+    #[test]
+    fn work_ends_with_its_client() {
+        let abandoned = CancellationToken::new();
+        let mut work = pin!(or_abandoned(&abandoned, std::future::pending::<()>()));
+        assert!(work.as_mut().now_or_never().is_none());
+        abandoned.cancel();
+        assert!(work.now_or_never().is_some_and(|ended| ended.is_err()));
+    }
 
     #[test]
     fn older_versions_leave_a_permit_for_each_newer_one() {
