@@ -265,7 +265,10 @@ async fn migration_killed_at_every_point_in_turn_completes(kind: Kind) {
     let undisturbed = database.copy();
     complete("down", OLDEST, &undisturbed).await;
     for point in points(kind) {
-        run("down", OLDEST, &database, Some(point));
+        assert!(
+            run("down", OLDEST, &database, Some(point)),
+            "{point}: the migration does not reach this point"
+        );
     }
     complete("down", OLDEST, &database).await;
     assert!(inspect(&database, OLDEST).await == inspect(&undisturbed, OLDEST).await);

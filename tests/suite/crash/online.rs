@@ -1,6 +1,7 @@
 //! A host killed at every crash point of an online migration: all acknowledged writes are in the
 //! final state, and no read contradicts them.
 
+use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
 
 use bbs::testing::migrate::fault::{
@@ -81,9 +82,12 @@ async fn interrupted(fault: &str, modes: [&str; 2], start: &TestDatabase, before
             host.signal("TERM");
             host.signal("CONT");
         }
-        tokio::task::spawn_blocking(|| host.wait_for_end())
-            .await
-            .expect("the migration reaches the point");
+        let ended = tokio::task::spawn_blocking(|| host.wait_for_end()).await;
+        let (status, output) = ended.expect("the migration reaches the point");
+        assert!(
+            fault.starts_with("stop:") || status.signal() == Some(9),
+            "{case}: the host ended by itself, {status}: {output}"
+        );
     }
     let host = serve(&second, None)
         .await
