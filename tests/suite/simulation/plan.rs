@@ -51,12 +51,10 @@ pub fn plan(seed: u64, kind: Kind, faults: &[Fault], operations_before: u64) -> 
 
 /// The data version before the faults, at which the first migration among them can begin.
 pub fn first_version(faults: &[PlannedFault]) -> u64 {
-    let mut migrations = faults
+    let first = faults
         .iter()
-        .filter(|planned| matches!(planned.fault, Fault::MigrateUp | Fault::MigrateDown));
-    let begins_with_down = migrations
-        .next()
-        .is_some_and(|planned| planned.fault == Fault::MigrateDown);
+        .find(|planned| matches!(planned.fault, Fault::MigrateUp | Fault::MigrateDown));
+    let begins_with_down = first.is_some_and(|planned| planned.fault == Fault::MigrateDown);
     if begins_with_down { SPLIT } else { NEWEST }
 }
 
