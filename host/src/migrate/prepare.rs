@@ -14,16 +14,16 @@ use super::lock_waits::change_schema;
 use super::plan::TablePlan;
 use super::state::{self, Phase, Underway};
 use super::{
-    Context, Job, MigrateError, Work, changed_units, fault, fresh, quarantine, residue, runs,
-    same_schema, undo_abandoned,
+    Context, Job, MigrateError, OnUnreadable, Work, changed_units, fault, fresh, quarantine,
+    residue, runs, same_schema, undo_abandoned,
 };
 use crate::lock::fence::Fence;
 
 /// Records the target. An earlier copy is resumed only if it is of the same modules, its tables have
-/// the columns of the plan, to which the owner may have added some, and no other host has held the
-/// lock since, which might have written to the originals. Diego's BBS might have,
-/// too, which leaves no trace. Verification finds it; where clients write meanwhile, only if each
-/// copy is compared with its original.
+/// the columns of the plan, to which the owner may have added some, it leaves out no unit at which
+/// this start has to stop, and no other host has held the lock since, which might have written to
+/// the originals. Diego's BBS might have, too, which leaves no trace. Verification finds it; where
+/// clients write meanwhile, only if each copy is compared with its original.
 pub(super) async fn begin(
     context: &Context,
     fence: &Fence,
@@ -40,7 +40,11 @@ pub(super) async fn begin(
             && (found.token == token
                 || found.token + 1 == token && (!work.is_online || work.compares_all_copies()))
     });
-    let is_resumed = is_resumed && have_planned_columns(&mut tx, &work).await?;
+    // The policy may be another one than that of the start which left units out.
+    let may_omit = work.on_unreadable == OnUnreadable::Quarantine;
+    let is_resumed = is_resumed
+        && (may_omit || !quarantine::has_pending(&mut tx).await?)
+        && have_planned_columns(&mut tx, &work).await?;
     // A migration whose version is durable stays finished, whatever it has not removed yet.
     let abandoned = found.filter(|found| !is_resumed && !found.phase.has_arrived());
     if let Some(found) = &abandoned {

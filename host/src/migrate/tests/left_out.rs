@@ -401,6 +401,21 @@ async fn copy_begun_anew_removes_pending_quarantine_entries() {
 }
 
 #[tokio::test]
+async fn migration_that_stops_at_units_resumes_no_copy_that_leaves_one_out() {
+    let mut world = TestEngine::with_rows(20).await.tuned(quarantining());
+    world.set_run_info(BAD[0], "no such thing").await;
+    let fence = Fence::raise(&world.context.database).await.unwrap();
+    let part = run_partially(&world.context, &fence, Intent::Up { wanted: 5 }, Some(30)).await;
+    assert!(matches!(part, Ok(RunOutcome::Partial(_))), "{part:?}");
+    assert_eq!(entries(&world).await.keys().collect::<Vec<_>>(), [BAD[0]]);
+    world.context.tuning.on_unreadable = OnUnreadable::Stop;
+    let stopped = run(&world.context, &fence, Intent::Up { wanted: 5 }).await;
+    let stopped = stopped.unwrap_err().to_string();
+    assert!(stopped.contains(BAD[0]), "{stopped}");
+    assert!(entries(&world).await[BAD[0]].stopped);
+}
+
+#[tokio::test]
 async fn partial_runs_add_up_to_a_whole_migration() {
     let whole = TestEngine::with_rows(20).await;
     whole.up(6).await.unwrap();
