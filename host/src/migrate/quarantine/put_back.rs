@@ -11,6 +11,7 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::Transform;
 use bbs_units::{RowLock, RowsError, UnitBatch, UnitKey, residue};
 use bbs_work::causes::with_causes;
+use bbs_work::pauses;
 use sea_query::Cond;
 use serde::Serialize;
 
@@ -164,7 +165,9 @@ async fn put_back(
             reason: entry.reason.clone(),
         });
     }
-    match try_put_back(context, fence, entry, current, mode).await {
+    let attempt = || try_put_back(context, fence, entry, current, mode);
+    let done = pauses::retry_batch(&context.progress, MigrateError::is_transient, attempt).await;
+    match done {
         Err(fault) if is_of_entry(&fault) => Ok(Fate::Refused {
             reason: with_causes(&fault).to_string(),
         }),
