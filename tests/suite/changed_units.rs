@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bbs::testing::database::{Database, Dialect, SqlError, Transaction, sql};
 use bbs::testing::lock::fence::Fence;
 use bbs::testing::migrate::online::{self, Online, Start};
-use bbs::testing::migrate::{self, Context, Intent};
+use bbs::testing::migrate::{self, Context, Intent, OnUnreadable};
 use bbs::testing::store::{ChangeRecorder, TableAccess};
 use bbs_proto::models as proto;
 use futures_util::FutureExt;
@@ -428,4 +428,43 @@ async fn guid_in_another_case_does_not_end_a_migration(kind: Kind) {
         server.call("/v1/desired_lrp/remove", &remove).await;
     };
     layouts::run(Layout::Migrating, test).await;
+}
+
+on_each_database!(removed_unit_leaves_quarantine_whatever_the_case_of_the_guid);
+/// Goal: a record that an online migration has left out is not in quarantine once a client has
+/// removed it, on MySQL and MariaDB also under a guid in another case.
+async fn removed_unit_leaves_quarantine_whatever_the_case_of_the_guid(kind: Kind) {
+    let (mut stored, fence) = before_the_split(kind).await;
+    stored.context.tuning.on_unreadable = OnUnreadable::Quarantine;
+    let database = &stored.context.database;
+    let guid = "Guid-1a";
+    let [renamed] = some_guids();
+    let mut tx = fence.begin().await.unwrap();
+    let spoil = sql(
+        "UPDATE desired_lrps SET process_guid = ?, run_info = '02 decrypts with no key' WHERE process_guid = ?",
+    );
+    tx.execute(spoil.bind(guid).bind(renamed)).await.unwrap();
+    tx.commit().await.unwrap();
+    let online = start_online(&stored.context, &fence).await;
+    online.copy(&stored.context, &fence).await.unwrap();
+    let left_out = "SELECT unit FROM bbs_quarantine";
+    assert_eq!(texts(database, left_out).await, [guid]);
+
+    let spelling = match kind.dialect() {
+        Dialect::Mysql => "gUID-1A",
+        Dialect::Postgres | Dialect::Sqlite => guid,
+    };
+    let mut tx = fence.begin().await.unwrap();
+    let remove = sql("DELETE FROM desired_lrps WHERE process_guid = ?").bind(spelling);
+    assert_eq!(tx.execute(remove).await.unwrap(), 1);
+    let unit = [("desired_lrps".to_owned(), spelling.as_bytes().to_vec())];
+    let recorder = online.change_recorder();
+    recorder.record(&mut tx, &unit).await.unwrap();
+    tx.commit().await.unwrap();
+    online
+        .cut_over(&stored.context, &fence, || {})
+        .await
+        .unwrap();
+    migrate::clean_up(&stored.context, &fence).await.unwrap();
+    assert_eq!(texts(database, left_out).await, Vec::<String>::new());
 }

@@ -23,7 +23,7 @@ mod unreadable;
 
 use std::collections::{BTreeMap, HashSet};
 
-use bbs_database::{Row, StatementResult, Transaction, of_few_lengths, signed};
+use bbs_database::{Dialect, Row, StatementResult, Transaction, of_few_lengths, signed};
 use bbs_files::digest::digest_of;
 use bbs_lens::layout::history::Leg;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
@@ -440,12 +440,34 @@ pub(super) async fn pending_rows(
     table: &str,
     but_for: &[UnitKey],
 ) -> Result<u64, MigrateError> {
-    let others: HashSet<_> = but_for.iter().map(UnitKey::name).collect();
+    let others: HashSet<_> = digests_of(tx, but_for).await?.into_iter().collect();
     let entries = entries(tx).await?;
     let pending = entries
         .iter()
-        .filter(|entry| entry.pending && !others.contains(&entry.unit));
+        .filter(|entry| entry.pending && !others.contains(&digest_of(entry.unit.as_bytes())));
     Ok(pending.filter_map(|entry| entry.rows.get(table)).sum())
+}
+
+/// The digests by which pending entries of these units are found. On MySQL, a client may have
+/// spelled a unit in another case than its row, after which its entry is named; the column `unit`
+/// has the collation of Diego's tables.
+async fn digests_of(tx: &mut Transaction, units: &[UnitKey]) -> Result<Vec<String>, MigrateError> {
+    let names: Vec<_> = units.iter().map(UnitKey::name).collect();
+    let mut digests: Vec<_> = names
+        .iter()
+        .map(|name| digest_of(name.as_bytes()))
+        .collect();
+    if tx.dialect() == Dialect::Mysql && !names.is_empty() {
+        let mut query = Query::select();
+        query
+            .column("unit_digest")
+            .from(QUARANTINE)
+            .cond_where(pending().add(Expr::col("unit").is_in(of_few_lengths(names))));
+        for row in tx.fetch(&query).await.about(QUARANTINE)? {
+            digests.push(row.owned_text(0).about(QUARANTINE)?);
+        }
+    }
+    Ok(digests)
 }
 
 /// Removes the entries of units that are copied again: the present rows are authoritative.
@@ -455,10 +477,7 @@ pub(super) async fn forget(
     group: usize,
     units: &[UnitKey],
 ) -> Result<(), MigrateError> {
-    let digests = units
-        .iter()
-        .map(|unit| digest_of(unit.name().as_bytes()))
-        .collect();
+    let digests = digests_of(tx, units).await?;
     let mut delete = Query::delete();
     delete
         .from_table(QUARANTINE)
