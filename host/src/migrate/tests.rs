@@ -18,6 +18,7 @@ mod restored;
 mod restored_onward;
 mod same_names;
 mod single_rows;
+mod slow_retry;
 mod too_many;
 mod units_of_one_name;
 mod world;

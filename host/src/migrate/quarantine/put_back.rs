@@ -1,19 +1,20 @@
 //! Puts units from quarantine back into the tables: through the lens to the present version of the
-//! database, in one fenced transaction for each unit. A unit that still cannot be transformed stays
-//! where it is.
+//! database. Each unit is written in one fenced transaction. A unit that still cannot be transformed
+//! stays where it is.
 
 use std::sync::Arc;
 
 use bbs_database::{Transaction, bulk, is_unique_violation};
 use bbs_encryption::Keyring;
-use bbs_lens::TableGroup;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::transform::Transform;
-use bbs_units::{RowLock, RowsError, UnitBatch, UnitKey, residue};
+use bbs_lens::{Arguments, Residue, ResidueEntry, TableGroup};
+use bbs_units::{RowLock, RowsError, Transformed, UnitBatch, UnitKey, residue};
 use bbs_work::causes::with_causes;
 use bbs_work::pauses;
 use sea_query::Cond;
 use serde::Serialize;
+use tokio::task::spawn_blocking;
 
 use super::settled::{SettledTransaction, WriteMode, require_settled};
 use super::{FOREIGN, QuarantineEntry, damaged, entries, kept, reason_of_unit, remove};
@@ -190,6 +191,33 @@ fn is_of_entry(fault: &MigrateError) -> bool {
         )
 }
 
+/// The unit of an entry as it was read, on its way back.
+struct UnitToReturn {
+    work: Work,
+    arguments: Arguments,
+    groups: Vec<usize>,
+    /// The parts of the entry's content.
+    sealed: Vec<Vec<u8>>,
+    rows: UnitBatch,
+    residue: Vec<ResidueEntry>,
+}
+
+impl UnitToReturn {
+    /// The unit at the version of the database.
+    ///
+    /// # Errors
+    /// The reason for which it cannot be transformed.
+    fn transformed(&self) -> Result<Transformed, String> {
+        let residue = Residue::from(self.residue.clone());
+        let passage = self.work.passage(&self.groups, &self.arguments);
+        let transformed = passage.all(&self.rows, &residue);
+        transformed.map_err(|(_, fault)| reason_of_unit(&fault))
+    }
+}
+
+/// A module may take longer than a transaction may be idle, and other writers wait for a fenced
+/// one: it is called between two transactions, away from the threads that serve. What was read is
+/// read again if it has changed meanwhile.
 async fn try_put_back(
     context: &Context,
     fence: &Fence,
@@ -197,6 +225,31 @@ async fn try_put_back(
     current: DataVersion,
     mode: WriteMode,
 ) -> Result<Fate, MigrateError> {
+    loop {
+        let unit = match read_unit(context, fence, entry, current, mode).await? {
+            Ok(unit) => Arc::new(unit),
+            Err(reason) => return Ok(Fate::Refused { reason }),
+        };
+        let read = Arc::clone(&unit);
+        let transformed = match spawn_blocking(move || read.transformed()).await? {
+            Ok(transformed) => transformed,
+            Err(reason) => return Ok(Fate::Refused { reason }),
+        };
+        if let Some(fate) = write_unit(context, fence, entry, &unit, transformed, mode).await? {
+            return Ok(fate);
+        }
+    }
+}
+
+/// Reads the unit of an entry, or returns the reason for which it stays there. Draws the arguments
+/// of its steps.
+async fn read_unit(
+    context: &Context,
+    fence: &Fence,
+    entry: &QuarantineEntry,
+    current: DataVersion,
+    mode: WriteMode,
+) -> Result<Result<UnitToReturn, String>, MigrateError> {
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::since(context, &mut reader, entry.from, entry.at_ns).await?;
     drop(reader);
@@ -213,26 +266,57 @@ async fn try_put_back(
     let tx = &mut settled.tx;
     let work = Work::restoring(context, tx, way).await?;
     let arguments = work.draw_arguments(tx, context.now_ns).await?;
-    let content = kept(tx, entry, RowLock::Exclusive).await?;
-    let refused = |reason| Ok(Fate::Refused { reason });
-    let unit = match content.rows(entry, &work.lens.source, &context.keyring) {
-        Err(MigrateError::Record { source, .. }) => return refused(source.to_string()),
-        unit => unit?,
+    let content = kept(tx, entry, RowLock::None).await?;
+    let rows = match content.rows(entry, &work.lens.source, &context.keyring) {
+        Err(MigrateError::Record { source, .. }) => return Ok(Err(source.to_string())),
+        rows => rows?,
     };
-    let groups = groups_of(&work, &unit, entry)?;
+    let groups = groups_of(&work, &rows, entry)?;
     if entry.is_of_a_serving_host()
         && let Some(reason) =
-            still_sealed(&work, &unit, &context.keyring).or_else(|| part_of_a_unit(&work, &groups))
+            still_sealed(&work, &rows, &context.keyring).or_else(|| part_of_a_unit(&work, &groups))
     {
-        return refused(reason);
+        return Ok(Err(reason));
     }
+    let names = rows.names();
+    let residue = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
+    settled.end(mode).await?;
+    Ok(Ok(UnitToReturn {
+        work,
+        arguments,
+        groups,
+        sealed: content.sealed,
+        rows,
+        residue,
+    }))
+}
+
+/// Writes a unit to its tables and removes its entry. None if the entry or the residue has changed
+/// since it was read.
+async fn write_unit(
+    context: &Context,
+    fence: &Fence,
+    entry: &QuarantineEntry,
+    unit: &UnitToReturn,
+    transformed: Transformed,
+    mode: WriteMode,
+) -> Result<Option<Fate>, MigrateError> {
+    let UnitToReturn { work, groups, .. } = unit;
+    let mut settled = SettledTransaction::begin_to_seal(context, fence).await?;
+    if settled.current != work.to {
+        return Err(MigrateError::VersionChanged);
+    }
+    let tx = &mut settled.tx;
+    let content = kept(tx, entry, RowLock::Exclusive).await?;
     // The name of an entry of a single row has more than that of the unit.
-    let names = unit.names();
-    let left = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
-    let transformed = match work.passage(&groups, &arguments).all(&unit, &left.into()) {
-        Ok(transformed) => transformed,
-        Err((_, fault)) => return refused(reason_of_unit(&fault)),
-    };
+    let names = unit.rows.names();
+    let residue = residue::load(tx, &context.keyring, &work.lens.returning, &names).await?;
+    // They are read in no particular order.
+    let is_same_residue = residue.len() == unit.residue.len()
+        && residue.iter().all(|left| unit.residue.contains(left));
+    if content.sealed != unit.sealed || !is_same_residue {
+        return Ok(None);
+    }
     let plans = work
         .plans
         .iter()
@@ -241,18 +325,18 @@ async fn try_put_back(
     let absent: &[UnitKey] = if entry.is_of_a_serving_host() {
         &[]
     } else {
-        &unit.units
+        &unit.rows.units
     };
     let occupied = insert_unit(tx, &context.keyring, plans, absent, transformed.batch).await?;
     if let Some(table) = occupied {
-        return Ok(Fate::InTheWay { table });
+        return Ok(Some(Fate::InTheWay { table }));
     }
-    remove_returned(tx, &work, &groups, &names).await?;
+    remove_returned(tx, work, groups, &names).await?;
     let residue = residue::seal(&context.keyring, transformed.residue, &names);
     residue::store(tx, &residue).await?;
     remove(tx, entry).await?;
     settled.end(mode).await?;
-    Ok(Fate::Returned)
+    Ok(Some(Fate::Returned))
 }
 
 /// Removes the residue that was given back to a unit of these groups. One of another group may have

@@ -53,13 +53,13 @@ impl QuarantineContent {
     /// # Errors
     /// It does not open, or has not the form of such rows.
     pub(super) fn rows(
-        self,
+        &self,
         entry: &QuarantineEntry,
         layout: &Layout,
         keyring: &Keyring,
     ) -> Result<UnitBatch, MigrateError> {
         let bytes = self.opened(entry, keyring)?;
-        unit::decode(&bytes, self.key, layout, keyring).map_err(|flaw| match flaw {
+        unit::decode(&bytes, self.key.clone(), layout, keyring).map_err(|flaw| match flaw {
             UnitFlaw::Damaged => damaged(&entry.unit),
             UnitFlaw::NoValue { table, column } => MigrateError::NoValueInQuarantine {
                 unit: entry.unit.clone(),
