@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use crate::api::lrp;
-use crate::harness::database::{Kind, data_version, on_each_database, on_each_server, tables};
+use crate::harness::database::{Kind, data_version, on_each_database, on_each_server, texts};
 use crate::harness::deployment::link_files;
 use crate::harness::event_stream::EventStream;
 use crate::harness::fixture;
@@ -227,10 +227,10 @@ async fn migration_of_an_add_on_runs_by_reload_and_no_call_fails(kind: Kind) {
     assert!(reloading.host.terminate().success());
 }
 
-on_each_server!(copies_are_not_resumed_once_clients_have_written_without_a_record);
+on_each_server!(copies_of_a_removed_add_on_are_dropped_beside_clients_and_not_resumed);
 /// Setup: another client reads a table, so that the cut-over is given up with its copies, and then
-/// one of them. The add-on is removed, and installed again once that copy is gone.
-async fn copies_are_not_resumed_once_clients_have_written_without_a_record(kind: Kind) {
+/// one of the copies, so that the reload without the add-on cannot drop it.
+async fn copies_of_a_removed_add_on_are_dropped_beside_clients_and_not_resumed(kind: Kind) {
     let packages = Packages::new();
     let installation = packages
         .installation(kind)
@@ -248,20 +248,20 @@ async fn copies_are_not_resumed_once_clients_have_written_without_a_record(kind:
     reloading.reloaded().await;
     let host = &mut reloading.host;
     host.wait_for_line(|line| line.contains("with the copies"));
-    let copy = format!("desired_lrps__{ADD_ON_VERSION}");
-    let read = format!("SELECT COUNT(*) FROM {copy}");
-    let mut reading_copy = client.read().await.unwrap();
-    reading_copy.fetch(sql(read)).await.unwrap();
 
+    let mut reading_copy = client.read().await.unwrap();
+    let copy = format!("desired_lrps__{ADD_ON_VERSION}");
+    let read = sql(format!("SELECT COUNT(*) FROM {copy}"));
+    reading_copy.fetch(read).await.unwrap();
     reloading.packages.remove("colours");
     reloading.reloaded().await;
-    let host = &mut reloading.host;
-    host.wait_for_line(|line| line.contains("A host that serves tries again"));
     let caller = reloading.caller();
     caller.desire(&lrp("beside")).await.unwrap();
-    drop(reading);
+    let recorded = "SELECT table_name FROM bbs_side_table";
+    assert!(texts(&client, recorded).await.contains(&copy));
     drop(reading_copy);
-    until_async(async || !tables(&client).await.contains(&copy)).await;
+    until_async(async || texts(&client, recorded).await.is_empty()).await;
+    drop(reading);
     client.close().await;
     reloading.packages.put_back("colours");
     reloading.reloaded().await;

@@ -123,10 +123,11 @@ impl Serving<'_> {
             };
             let result = result.map(|(next, begun)| {
                 let report = next.report_since(prepared, begun.as_ref().map(Online::to));
-                let is_settled = !next.has_migrations_of(prepared);
+                // Other migrations are refused beside work. Without one that begins, the clean-up
+                // of an earlier one may have been postponed.
+                let has_new_work = begun.is_some() || !next.has_migrations_of(prepared);
                 prepared.adopt(next);
-                // Without a migration: what the other migrations do not need may be locked.
-                if begun.is_some() || is_settled {
+                if has_new_work {
                     let begun = begun.map(|online| (online, Instant::now()));
                     work.set(self.background(prepared.clone(), begun).fuse());
                 }
