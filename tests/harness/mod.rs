@@ -23,6 +23,7 @@ pub mod host;
 pub mod layouts;
 pub mod load;
 pub mod locket;
+pub mod log_lines;
 pub mod loggregator;
 pub mod mariadb;
 pub mod modules;

@@ -13,6 +13,7 @@ use bbs_lens::layout::manifest::Direction;
 use bbs_lens::transform::{RunArguments, Transform};
 
 use crate::attacks::compilation::many_values;
+use crate::harness::log_lines::LogLines;
 use crate::harness::modules::{
     cache, call, chain, guest, migration, sandbox, sandbox_with, translator,
 };
@@ -246,15 +247,11 @@ fn instance_with_large_memory_is_not_reused() {
 
 #[test]
 fn log_lines_per_call_are_limited() {
-    let lines = Lines::default();
-    let written = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || written.clone())
-        .with_ansi(false)
-        .finish();
     let hostile = migration("hostile", &sandbox());
-    tracing::subscriber::with_default(subscriber, || up(&hostile, &["log-flood"]).unwrap());
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let lines = LogLines::default();
+    let _capturing = lines.capture();
+    up(&hostile, &["log-flood"]).unwrap();
+    let text = lines.text();
     assert_eq!(text.matches("flood ").count(), 100);
     assert!(text.contains("has logged 100 lines in one call"), "{text}");
     assert!(text.contains("hostile.wasm"), "a log line names its module");
@@ -289,21 +286,15 @@ fn reason_is_one_line_of_limited_length() {
 
 #[test]
 fn log_lines_of_a_module_are_limited_over_all_instances() {
-    let lines = Lines::default();
-    let written = lines.clone();
-    let subscriber = tracing_subscriber::fmt()
-        .with_writer(move || written.clone())
-        .with_ansi(false)
-        .finish();
     let hostile = migration("hostile", &sandbox());
-    tracing::subscriber::with_default(subscriber, || {
-        for _ in 0..20 {
-            let error = up(&hostile, &["log-and-trap"]).unwrap_err();
-            assert!(error.contains("after this warning: flood 89"), "{error}");
-        }
-        drop(hostile);
-    });
-    let text = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let lines = LogLines::default();
+    let _capturing = lines.capture();
+    for _ in 0..20 {
+        let error = up(&hostile, &["log-and-trap"]).unwrap_err();
+        assert!(error.contains("after this warning: flood 89"), "{error}");
+    }
+    drop(hostile);
+    let text = lines.text();
     assert!(
         (1_000..1_200).contains(&text.matches("flood ").count()),
         "{}",
@@ -314,20 +305,6 @@ fn log_lines_of_a_module_are_limited_over_all_instances() {
         "{:.1000}",
         text
     );
-}
-
-#[derive(Clone, Default)]
-struct Lines(Arc<std::sync::Mutex<Vec<u8>>>);
-
-impl std::io::Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
 }
 
 #[test]
