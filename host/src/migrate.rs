@@ -351,8 +351,9 @@ async fn decided(
     Ok(decision)
 }
 
-/// Before serving: records which migrations have run, cleans up after a finished one, and discards
-/// an unfinished one, which is useless once clients write to the originals.
+/// Before serving: records which migrations have run, and discards an unfinished one, which is
+/// useless once clients write to the originals. After a finished one, [`run`] and [`online::start`]
+/// have cleaned up; what that had to postpone is removed while clients are served.
 ///
 /// # Errors
 /// Another host has raised the fence, or the database fails.
@@ -367,16 +368,14 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
         state::record_migrations(&mut tx, &ran).await?;
         tx.commit().await.about(own_tables::APPLIED)?;
     }
-    let Some(underway) = underway else {
+    let Some(underway) = underway.filter(|found| !found.phase.has_arrived()) else {
         return Ok(());
     };
-    if !underway.phase.has_arrived() {
-        let mut tx = fence.begin().await?;
-        runs::give_up(&mut tx, context, &underway).await?;
-        // At a reload this host has its token, too, and would resume what is left of its copies.
-        state::write_phase(&mut tx, underway, Phase::Begun).await?;
-        tx.commit().await.about(own_tables::RUN)?;
-    }
+    let mut tx = fence.begin().await?;
+    runs::give_up(&mut tx, context, &underway).await?;
+    // At a reload this host has its token, too, and would resume what is left of its copies.
+    state::write_phase(&mut tx, underway, Phase::Begun).await?;
+    tx.commit().await.about(own_tables::RUN)?;
     cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await
 }
 

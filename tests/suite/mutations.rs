@@ -113,8 +113,8 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "    }\n    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await\n}\n\n/// Undoes the changes",
-                "    }\n    Ok(())\n}\n\n/// Undoes the changes",
+                "    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await\n}\n\n/// Undoes the changes",
+                "    Ok(())\n}\n\n/// Undoes the changes",
             ),
             ("            start_over(context, fence, job).await?;\n", ""),
         ],

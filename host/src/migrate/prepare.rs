@@ -52,11 +52,9 @@ pub(super) async fn begin(
     }
     tx.commit().await.about("bbs_migration")?;
     if !is_resumed {
-        let between = Some([work.from, work.to]);
-        match state::drop_leftovers(&context.before_serving(), fence, between).await {
-            // Clients wait for the begin of an online migration; its copies are made later.
-            Err(MigrateError::Locked { .. }) if work.is_online => {}
-            dropped => dropped?,
+        // Clients wait for the begin of an online migration: `prepare` drops what is in its way.
+        if !work.is_online {
+            state::drop_leftovers(context, fence, Some([work.from, work.to])).await?;
         }
         forget_copies(context, fence).await?;
         if let Some(found) = abandoned.filter(|found| !passes(&work, found)) {
@@ -125,7 +123,7 @@ async fn have_planned_columns(tx: &mut Transaction, work: &Work) -> Result<bool,
     Ok(true)
 }
 
-/// Removes what was kept while rows were copied into tables that are gone. Nothing needs it any
+/// Removes what was kept while rows were copied into tables that are given up. Nothing needs it any
 /// more, so it may be removed in transactions of its own, before the one that records a phase.
 async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     quarantine::forget_left_out(fence).await?;
@@ -133,7 +131,8 @@ async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateEr
     residue::remove_useless(context, fence).await
 }
 
-/// Creates the tables that rows are copied into. Safe to repeat.
+/// Creates the tables that rows are copied into; for an online migration, in the place of those that
+/// an earlier one has left. Safe to repeat.
 pub(super) async fn prepare(
     context: &Context,
     fence: &Fence,
@@ -141,7 +140,7 @@ pub(super) async fn prepare(
 ) -> Result<(), MigrateError> {
     context.progress.enter("prepare", job.describe(), None);
     if job.is_online {
-        // Another client may have locked them when the migration began.
+        // Another client may have locked them, which must not keep a start from serving.
         state::drop_leftovers(context, fence, Some([job.from, job.to])).await?;
     }
     let mut reader = context.database.read().await?;
