@@ -69,7 +69,7 @@ pub use abort::{GivenUp, abort, abortable};
 pub use catalog_serials::{catalog_serials, remember_catalog_serials};
 pub use check::{Checked, Trouble, check};
 use copy::UnitBudget;
-use cut_over::{BegunBy, IfLocked};
+use cut_over::BegunBy;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
 pub use found::{found, read as found_in, settled_version};
@@ -376,7 +376,7 @@ pub async fn settle(context: &Context, fence: &Fence) -> Result<(), MigrateError
     // At a reload this host has its token, too, and would resume what is left of its copies.
     state::write_phase(&mut tx, underway, Phase::Begun).await?;
     tx.commit().await.about(own_tables::RUN)?;
-    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await
+    cut_over::clean_up_or_postpone(context, fence).await
 }
 
 /// Undoes the changes that an abandoned migration has made ahead of its cut-over, if this catalog
@@ -433,7 +433,7 @@ async fn finish(context: &Context, fence: &Fence, job: &Arc<Job>) -> Result<(), 
     }
     lock_waits::patiently(context, || cut_over::cut_over(context, fence, job)).await?;
     cut_over::check_names(context, job).await?;
-    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await
+    cut_over::clean_up_or_postpone(context, fence).await
 }
 
 /// [`clean_up_rows`], then [`clean_up_tables`].

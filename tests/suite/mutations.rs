@@ -113,7 +113,7 @@ const MUTATIONS: &[FileMutations] = &[
         tests: MIGRATE,
         changes: &[
             (
-                "    cut_over::clean_up_or_postpone(context, fence, IfLocked::Postpone).await\n}\n\n/// Undoes the changes",
+                "    cut_over::clean_up_or_postpone(context, fence).await\n}\n\n/// Undoes the changes",
                 "    Ok(())\n}\n\n/// Undoes the changes",
             ),
             ("            start_over(context, fence, job).await?;\n", ""),

@@ -6,9 +6,8 @@ use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
-use super::cut_over::{self, IfLocked};
 use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, own_tables, runs, undo_abandoned};
+use super::{Context, MigrateError, cut_over, own_tables, runs, undo_abandoned};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.
@@ -78,6 +77,6 @@ pub async fn abort(context: &Context, fence: &Fence) -> Result<Option<GivenUp>, 
         .await
         .about("the row `version` of configurations")?;
     undo_abandoned(context, fence, &ended).await?;
-    cut_over::clean_up_or_postpone(context, fence, IfLocked::Wait).await?;
+    cut_over::remove_undone(context, fence, &ended).await?;
     Ok(Some(given_up))
 }

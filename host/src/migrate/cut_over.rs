@@ -372,58 +372,67 @@ pub(super) async fn end_arrived(
     drop(reader);
     patiently(context, || complete_cut_over(context, fence)).await?;
     if phase.is_some_and(Phase::has_arrived) {
-        clean_up_or_postpone(context, fence, IfLocked::Postpone).await?;
+        clean_up_or_postpone(context, fence).await?;
     }
     Ok(phase)
 }
 
-/// The reaction of a clean-up to a lock of another session on a table that it drops.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum IfLocked {
-    /// Waits as long as any migration, and then fails: the caller reports the removal.
-    Wait,
-    /// Waits for a moment, since clients wait for it, and then leaves the table to a later attempt.
-    Postpone,
-}
-
 /// Removes what a finished migration replaced, once its version is durable, or what an abandoned
-/// one left. Safe to repeat. A table which cannot be dropped is left to a later attempt: another
-/// session reads it, or something was made that depends on it. It hinders no client, and a host
-/// that serves removes it. The copies of an unfinished migration are not resumed meanwhile, since
-/// its phase is [`Phase::Begun`], and the next migration that begins drops them.
+/// one left. Safe to repeat. Clients wait for it, so what another session has locked is left to a
+/// later attempt after a moment, as is what the server refuses to remove: something was made that
+/// depends on it. It hinders no client, and a host that serves removes it. The copies of an
+/// unfinished migration are not resumed meanwhile, since its phase is [`Phase::Begun`], and the next
+/// migration that begins drops them.
 pub(super) async fn clean_up_or_postpone(
     context: &Context,
     fence: &Fence,
-    if_locked: IfLocked,
 ) -> Result<(), MigrateError> {
-    let context = match if_locked {
-        IfLocked::Wait => context.clone(),
-        IfLocked::Postpone => context.with_short_lock_waits(),
-    };
+    let context = context.with_short_lock_waits();
     let removed = async {
         remove_leftover_rows(&context, fence).await?;
         // Last: another session may keep tables from being dropped, and another migration may begin
         // meanwhile.
         remove_leftover_tables(&context, fence).await
     };
-    let Err(fault) = removed.await else {
-        return Ok(());
-    };
-    let is_postponed = match &fault {
-        MigrateError::Fence(FenceError::Schema { .. }) => true,
-        MigrateError::Locked { .. } => if_locked == IfLocked::Postpone,
-        _ => false,
-    };
-    if !is_postponed {
-        return Err(fault);
+    match removed.await {
+        Err(
+            fault @ (MigrateError::Locked { .. } | MigrateError::Fence(FenceError::Schema { .. })),
+        ) => {
+            log_postponed(&fault);
+            Ok(())
+        }
+        removed => removed,
     }
+}
+
+/// Removes what a migration left that is given up, once what it had changed ahead is undone. A table
+/// that the server refuses to drop is left to a later attempt.
+///
+/// # Errors
+/// [`MigrateError::Locked`] if a table stays locked: the caller reports the removal. Another host has
+/// raised the fence, or the database fails.
+pub(super) async fn remove_undone(
+    context: &Context,
+    fence: &Fence,
+    given_up: &Underway,
+) -> Result<(), MigrateError> {
+    remove_leftover_rows(context, fence).await?;
+    match drop_leftover_tables(context, fence, Some(given_up)).await {
+        Err(fault @ MigrateError::Fence(FenceError::Schema { .. })) => {
+            log_postponed(&fault);
+            Ok(())
+        }
+        dropped => dropped,
+    }
+}
+
+fn log_postponed(fault: &MigrateError) {
     tracing::error!(
         name: "clean-up.postponed",
-        error = &fault as &dyn std::error::Error,
+        error = fault as &dyn std::error::Error,
         "tables that no migration needs any more are not removed; end what uses them, and remove the objects that depend on \
          them. A host that serves tries again"
     );
-    Ok(())
 }
 
 /// Completes the cut-over of a migration whose version is durable: changes the names that it has
@@ -550,11 +559,21 @@ pub(super) async fn remove_leftover_tables(
     fence: &Fence,
 ) -> Result<(), MigrateError> {
     let found = state::underway(&mut context.database.read().await?).await?;
-    // What an earlier migration replaced may be locked for long, and hinders nothing.
     let unfinished = found.filter(|found| !found.phase.has_arrived());
     if let Some(unfinished) = &unfinished {
         undo_abandoned(context, fence, unfinished).await?;
     }
+    drop_leftover_tables(context, fence, unfinished.as_ref()).await
+}
+
+/// Drops the tables that no migration needs any more, and forgets the last one, which may be an
+/// `unfinished` one.
+async fn drop_leftover_tables(
+    context: &Context,
+    fence: &Fence,
+    unfinished: Option<&Underway>,
+) -> Result<(), MigrateError> {
+    // What an earlier migration replaced may be locked for long, and hinders nothing.
     let between = unfinished.map(|found| [found.from, found.to]);
     state::drop_leftovers(context, fence, between).await?;
     let mut tx = fence.begin().await?;
