@@ -89,8 +89,8 @@ pub enum Reason {
         wanted: DataVersion,
     },
     #[error(
-        "the database is at {current}, above {wanted}, which `pin_data_version` or `--to` names. Take it back with \
-         `bbs migrate down --to {wanted}`, or name a newer version"
+        "the database is at {current}, above {wanted}, which `pin_data_version`, `pin_release` or `--to` names. Remove the pin \
+         or name a newer version, or take the database back with `bbs migrate down --to {wanted}`"
     )]
     Above {
         current: DataVersion,

@@ -95,7 +95,8 @@ async fn refused_start_writes_nothing_to_a_database_that_a_host_has_served(kind:
     assert!(installation.serve().terminate().success());
     let pinned = installation.set("pin_data_version", VERSION);
     let message = refused(&pinned, &["serve"]).await;
-    let wanted = format!("above {VERSION}, which `pin_data_version` or `--to` names");
+    let wanted =
+        format!("above {VERSION}, which `pin_data_version`, `pin_release` or `--to` names");
     assert!(
         message.contains(&wanted) && message.contains("has written nothing"),
         "{message}"
