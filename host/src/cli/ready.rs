@@ -42,7 +42,7 @@ pub struct ReadyCommand {
     #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = whole_number::<u64>)]
     wait: u64,
     /// Check that the migrations of the database are complete, too. A standby is ready unless another
-    /// host has begun one that has not ended. Shows the progress while it waits, and does not wait
+    /// host has begun one that has not ended, be it stopped. Shows the progress while it waits, and does not wait
     /// for a migration that is stopped. Run it as the user of the host.
     #[arg(long)]
     migrated: bool,
@@ -79,9 +79,8 @@ impl ReadyCommand {
             .await
             .err();
         if self.migrated && reason.is_none() {
-            reason = migrated::wait(&config, || began.elapsed() >= longest)
-                .await
-                .err();
+            let left = || longest.saturating_sub(began.elapsed());
+            reason = migrated::wait(&config, left).await.err();
         }
         let readiness = Readiness {
             ready: reason.is_none(),

@@ -184,7 +184,7 @@ pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, M
                 pattern: pattern.clone(),
                 source,
             })?;
-            if folder.is_dir() && !is_made_beside(&folder) {
+            if folder.is_dir() && (is_hidden(pattern) || !is_made_beside(&folder)) {
                 add(folder);
             }
         }
@@ -195,9 +195,12 @@ pub(super) fn expand(own: &Path, patterns: &[PathBuf]) -> Result<Vec<PathBuf>, M
 /// Whether commands make a folder of this name beside folders of modules: for compiled modules, or
 /// hidden, for a folder that they write and then rename. A hidden one outlasts a kill.
 fn is_made_beside(folder: &Path) -> bool {
-    folder
-        .file_name()
-        .is_some_and(|name| name == MODULE_CACHE || name.as_encoded_bytes().starts_with(b"."))
+    folder.ends_with(MODULE_CACHE) || is_hidden(folder)
+}
+
+fn is_hidden(path: &Path) -> bool {
+    path.file_name()
+        .is_some_and(|name| name.as_encoded_bytes().starts_with(b"."))
 }
 
 /// The folder beside the modules folder in which a package ships the output of `bbs module
@@ -274,6 +277,7 @@ mod tests {
         let patterns = [
             at("*/bbs-modules"),
             at("a/*"),
+            at("?/.bbs-modules-unfinished"),
             at("none-*"),
             at("b/../host"),
             at("b/bbs-modules"),
@@ -282,7 +286,14 @@ mod tests {
         let expanded = expand(&at("host"), &patterns).unwrap();
         assert_eq!(
             expanded,
-            ["host", "a/bbs-modules", "b/bbs-modules", "absent"].map(at)
+            [
+                "host",
+                "a/bbs-modules",
+                "b/bbs-modules",
+                "a/.bbs-modules-unfinished",
+                "absent"
+            ]
+            .map(at)
         );
         assert!(matches!(
             expand(&at("host"), &[at("a/**b")]),

@@ -67,8 +67,9 @@ impl Status {
     /// higher end, others may be inserted.
     pub fn may_be_under_way(&self, version: DataVersion) -> bool {
         match self.underway {
-            None | Some(Phase::Begun | Phase::CleaningUp) => false,
-            Some(Phase::Copying) => matches!(
+            None | Some(Phase::CleaningUp) => false,
+            // A host that has begun may wait for the lock of a table, and goes on after it.
+            Some(Phase::Begun | Phase::Copying) => matches!(
                 self.found,
                 Found::Versioned { current, target, .. } if version <= current.max(target)
             ),

@@ -6,17 +6,21 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bbs_database::Database;
-use bbs_work::progress::{CLEAN_UP, FAILED, LOCK, ROTATION, SERVING, STOPPED, Snapshot};
+use bbs_work::progress::{CLEAN_UP, ENDED, FAILED, LOCK, ROTATION, SERVING, STOPPED, Snapshot};
 
 use super::super::migrate::stopped;
 use super::super::output;
 use super::super::progress::{WithoutReader, follow, line};
 use crate::admin::{AdminClient, AdminClientError, Command};
 use crate::config::{Config, Lock};
+use crate::lock::{LockPurpose, MasterLock};
 use crate::migrate::{self, MigrationRun, RunState};
 
-/// Pause before a host that does not answer, or a standby's database, is examined again.
+/// Pause before the host, or the history, is examined again.
 const PAUSE: Duration = Duration::from_secs(1);
+/// Longest time after the end of the wait for which a host or a database may leave a request
+/// unanswered.
+const LAST_ANSWER: Duration = Duration::from_secs(5);
 
 /// The migrations of a host's database at one moment, with the reason if they are not complete.
 enum MigrationState {
@@ -31,22 +35,23 @@ enum MigrationState {
     Stopped(String),
 }
 
-/// Waits until the migrations are complete, at most until `is_over`.
+/// Waits until the migrations are complete, at most for the time that is left.
 ///
 /// # Errors
 /// The reason why they are not: at once if one is stopped, or if the host has failed twice, which
 /// it will do again when it is started again.
-pub(super) async fn wait(config: &Config, is_over: impl Fn() -> bool) -> Result<(), String> {
+pub(super) async fn wait(config: &Config, left: impl Fn() -> Duration) -> Result<(), String> {
+    let is_over = || left().is_zero();
     let mut failure = None;
     let mut shown = String::new();
     loop {
-        let reason = match examine(config, &is_over).await {
-            MigrationState::Complete => return Ok(()),
-            MigrationState::Stopped(reason) => return Err(reason),
-            MigrationState::Failed(reason) if failure.is_some() => return Err(reason),
-            MigrationState::Failed(reason) => failure.insert(reason).clone(),
-            MigrationState::Absent(reason) => failure.clone().unwrap_or(reason),
-            MigrationState::Pending(reason) => reason,
+        let longest = left().saturating_add(LAST_ANSWER);
+        let state = tokio::time::timeout(longest, examine(config, &is_over)).await;
+        let state = state.unwrap_or_else(|_| {
+            MigrationState::Pending("the host, or its database, does not answer".to_owned())
+        });
+        let Some(reason) = reason_to_wait(&mut failure, state)? else {
+            return Ok(());
         };
         if is_over() {
             return Err(reason);
@@ -56,6 +61,25 @@ pub(super) async fn wait(config: &Config, is_over: impl Fn() -> bool) -> Result<
             shown = reason;
         }
         tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// The reason to examine the migrations again; none if they are complete. `failure` is that of the
+/// host so far.
+///
+/// # Errors
+/// Another examination would find nothing else.
+fn reason_to_wait(
+    failure: &mut Option<String>,
+    state: MigrationState,
+) -> Result<Option<String>, String> {
+    match state {
+        MigrationState::Complete => Ok(None),
+        MigrationState::Stopped(reason) => Err(reason),
+        MigrationState::Failed(reason) if failure.is_some() => Err(reason),
+        MigrationState::Failed(reason) => Ok(Some(failure.insert(reason).clone())),
+        MigrationState::Absent(reason) => Ok(Some(failure.clone().unwrap_or(reason))),
+        MigrationState::Pending(reason) => Ok(Some(reason)),
     }
 }
 
@@ -76,8 +100,10 @@ async fn examine(config: &Config, is_over: &impl Fn() -> bool) -> MigrationState
         SERVING => MigrationState::Complete,
         STOPPED => MigrationState::Stopped(stopped(&now.detail)),
         FAILED => MigrationState::Failed(format!("the host has failed: {}", now.detail)),
+        ENDED => MigrationState::Absent("the host has ended, as was requested".to_owned()),
         // A host serves while it rotates keys, also beside a migration that is stopped.
         ROTATION => in_history(config).await,
+        LOCK if waits_for_others(&now, &config.lock) => as_standby(config).await,
         _ if waits_for_others(&now, &config.lock) => in_history(config).await,
         _ => MigrationState::Pending(format!("the host is at work: {}", line(&now))),
     }
@@ -101,6 +127,30 @@ async fn in_history(config: &Config) -> MigrationState {
     };
     match runs.await {
         Ok(runs) => after(runs.last()),
+        Err(error) => MigrationState::Pending(format!("{error:#}")),
+    }
+}
+
+/// [`in_history`], if another host has the lock: a host also waits for it while Locket is away, and
+/// migrates after that.
+async fn as_standby(config: &Config) -> MigrationState {
+    let holder = async {
+        let database = Database::open(&config.database).await?;
+        let purpose = LockPurpose::Command;
+        let lock = MasterLock::new(&config.lock, &config.database, &database, purpose).await;
+        let holder = match &lock {
+            Ok(lock) => lock.holder().await,
+            Err(_) => None,
+        };
+        database.close().await;
+        lock?;
+        anyhow::Ok(holder)
+    };
+    match holder.await {
+        Ok(Some(_)) => in_history(config).await,
+        Ok(None) => MigrationState::Pending(
+            "the host waits for the lock, and no host is known to have it".to_owned(),
+        ),
         Err(error) => MigrationState::Pending(format!("{error:#}")),
     }
 }
@@ -155,6 +205,17 @@ mod tests {
         ] {
             assert!(matches!(after(ended.as_ref()), MigrationState::Complete));
         }
+    }
+
+    #[test]
+    fn second_failure_of_a_host_ends_the_wait() {
+        let mut failure = None;
+        let mut next = |state| reason_to_wait(&mut failure, state);
+        let failed = || MigrationState::Failed("no table".to_owned());
+        let absent = MigrationState::Absent("no host".to_owned());
+        assert_eq!(next(failed()), Ok(Some("no table".to_owned())));
+        assert_eq!(next(absent), Ok(Some("no table".to_owned())));
+        assert_eq!(next(failed()), Err("no table".to_owned()));
     }
 
     #[test]
