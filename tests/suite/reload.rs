@@ -529,7 +529,7 @@ async fn other_migrations_wait_for_the_one_in_progress_and_translators_do_not() 
     reloading.packages.remove("colours");
     reloading
         .refused(&[
-            "a migration or a key rotation is in progress",
+            "a migration, its clean-up or a key rotation is in progress",
             "bbs migrate watch",
         ])
         .await;

@@ -200,10 +200,10 @@ async fn session_that_is_given_back_has_nothing_of_its_transaction(kind: Kind) {
     }
 }
 
-on_each_server!(few_sessions_at_once_read_the_rows_that_their_callers_left);
+on_each_server!(few_sessions_at_once_read_the_rest_of_abandoned_answers);
 /// Goal: lists of large records that clients give up take little memory. Method: the server sends
 /// nothing more, so that each session which reads the rest stays open.
-async fn few_sessions_at_once_read_the_rows_that_their_callers_left(kind: Kind) {
+async fn few_sessions_at_once_read_the_rest_of_abandoned_answers(kind: Kind) {
     const CALLERS: u64 = 12;
     let proxy = Proxy::to(kind.engine().address());
     let database = with_rows(kind).await;

@@ -411,7 +411,7 @@ pub(super) struct Variables(BTreeMap<String, String>);
 impl Variables {
     /// Percona XtraDB Cluster has `wsrep_on` in sessions alone, so the query is for those of the
     /// session. Before it, the limits of the rows that a query may return and examine are lifted:
-    /// those of the server would hide variables, or refuse the query. `DEFAULT` would be the same.
+    /// those of the server would hide variables, or refuse the query. `DEFAULT` would restore them.
     const QUERY: &str = "SET SESSION sql_select_limit = 18446744073709551615, SESSION sql_big_selects = 1; \
          SHOW SESSION VARIABLES WHERE Variable_name IN ('wsrep_on', 'wsrep_provider', 'log_bin', \
          'binlog_format', 'innodb_snapshot_isolation', 'group_replication_group_name', \

@@ -30,7 +30,7 @@ const FRESH: Duration = Duration::from_millis(100);
 const LONGEST_PING: Duration = Duration::from_secs(2);
 /// Longest wait for a session to close.
 const LONGEST_CLOSE: Duration = Duration::from_secs(5);
-/// Sessions at once that read the rest of an answer for no caller, each up to one row at a time.
+/// Most sessions that read the rest of an abandoned answer at once. Each holds one row at a time.
 const SKIPPING: usize = 8;
 /// Pause after a server had no place for another session. Each attempt costs it a process.
 const FULL_PAUSE: Duration = Duration::from_millis(500);
@@ -319,7 +319,7 @@ impl<D: Driver> Opener<D> {
         Ok(is_on_this_server)
     }
 
-    /// The right to read the rows that a caller has left, if it is free.
+    /// A permit to read the rest of an abandoned answer; none if all are in use.
     pub(super) fn skip_rows(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.skipping).try_acquire_owned().ok()
     }

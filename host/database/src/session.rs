@@ -242,19 +242,17 @@ impl<D: Driver> Drop for ServerSession<D> {
             return;
         }
         let pool = self.pool.clone();
-        if self.is_unreadable() {
+        let is_interrupted = self.answer == AnswerState::Interrupted;
+        // The rows may be large, and the permit of their reader is returned already.
+        let has_rows = is_interrupted || self.answer == AnswerState::Partial;
+        let skipping = has_rows.then(|| self.pool.manager().skip_rows());
+        let has_no_place = matches!(skipping, Some(None));
+        if self.is_unreadable() || (is_interrupted && has_no_place) {
+            // It may wait for a lock, and would not notice that its connection is closed.
             self.pool.manager().spawn(async move {
                 kill(unsettled, &pool).await;
             });
-        } else if !self.is_altered {
-            let mut skipping = None;
-            if self.answer == AnswerState::Partial {
-                skipping = self.pool.manager().skip_rows();
-                // The rows may be large, and no permit of their reader counts them any more.
-                if skipping.is_none() {
-                    return;
-                }
-            }
+        } else if !self.is_altered && !has_no_place {
             let is_in_transaction = self.is_in_transaction;
             self.pool.manager().spawn(async move {
                 settle(unsettled, pool, is_in_transaction).await;

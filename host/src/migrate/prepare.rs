@@ -123,8 +123,9 @@ async fn have_planned_columns(tx: &mut Transaction, work: &Work) -> Result<bool,
     Ok(true)
 }
 
-/// Removes what was kept while rows were copied into tables that are given up. Nothing needs it any
-/// more, so it may be removed in transactions of its own, before the one that records a phase.
+/// Removes the residue, the quarantine entries and the changed units of copies that are given up.
+/// Nothing needs them any more, so they may be removed in transactions of their own, before the one
+/// that records a phase.
 async fn forget_copies(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     quarantine::forget_left_out(fence).await?;
     changed_units::forget_all(fence).await?;

@@ -126,7 +126,7 @@ pub(super) async fn existing<'a>(
     Ok(existing.about("the list of tables")?)
 }
 
-/// The refusals of what has the name of a table and is none that the host could work with, by name.
+/// The refusals of objects that have the name of a table and are no plain table, by name.
 pub(super) async fn not_tables<'a>(
     tx: &mut Transaction,
     names: &[&'a str],

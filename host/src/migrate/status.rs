@@ -69,10 +69,13 @@ impl Status {
         match self.underway {
             None | Some(Phase::CleaningUp) => false,
             // A host that has begun may wait for the lock of a table, and goes on after it.
-            Some(Phase::Begun | Phase::Copying) => matches!(
-                self.found,
-                Found::Versioned { current, target, .. } if version <= current.max(target)
-            ),
+            Some(Phase::Begun | Phase::Copying) => match self.found {
+                Found::Versioned {
+                    current, target, ..
+                } => version <= current.max(target),
+                // A first migration: the database has no version before its cut-over.
+                Found::Fresh | Found::Unversioned { .. } => true,
+            },
             // The database has the version of the target alone.
             Some(Phase::Renaming | Phase::Settling) => true,
         }

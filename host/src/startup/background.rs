@@ -25,7 +25,7 @@ use crate::reload::{ReloadReceiver, ReloadReport, ReloadResult};
 use crate::store::Store;
 
 /// How long a reload waits for the work in progress: a host that has just begun to serve looks for
-/// records under old keys.
+/// records under old keys, and after a reload that migrates nothing, cleans up.
 const SHORT_WORK: Duration = Duration::from_secs(5);
 
 impl Prepared {

@@ -154,8 +154,9 @@ pub enum StartupError {
     )]
     MigrationUnderWay,
     #[error(
-        "a migration or a key rotation is in progress, and the folders of modules have other migrations than before; try again \
-         once `bbs migrate watch` shows that it has ended"
+        "a migration, its clean-up or a key rotation is in progress, and the folders of modules have other migrations than before; \
+         try again once `bbs migrate watch` shows that it has ended. A clean-up may wait for the sessions that the log names at \
+         `clean-up-waits`"
     )]
     WorkUnderWay,
     #[error(

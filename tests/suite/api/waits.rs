@@ -107,8 +107,8 @@ async fn time_in_which_a_client_sends_its_body_is_no_wait_of_the_call() {
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
 
-/// Method: reads that have begun get no further, and keep what bounds the memory of all together.
-/// The next one may not wait.
+/// Method: reads that have begun are not polled again and keep their permits. The next one may not
+/// wait.
 #[tokio::test]
 async fn reads_of_lists_and_large_records_are_bounded() {
     /// As `api/reads.rs` has it for each of the two.

@@ -188,7 +188,10 @@ impl Supervisor {
                 state.adopt(host, 1);
             }
             // The master ended by itself.
-            host = &mut standby => state.adopt(host.expect("the standby serves"), 1),
+            host = &mut standby => {
+                self.ended.fetch_add(1, Ordering::Relaxed);
+                state.adopt(host.expect("the standby serves"), 1);
+            }
         }
     }
 

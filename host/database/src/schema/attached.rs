@@ -77,8 +77,7 @@ impl TableOptions {
     }
 }
 
-/// The uses of names in the current schema or database, with one query; without names that are
-/// free.
+/// The uses of names in the current schema or database, with one query. A free name is absent.
 ///
 /// # Errors
 /// If the query fails.
@@ -106,8 +105,12 @@ pub async fn relations<'a>(
                 Dialect::Postgres => postgres::relation(&row)?,
                 Dialect::Mysql => mysql::relation(&row, name)?,
             };
-            // On SQLite a later trigger may have the name of a table.
-            relations.entry(*name).or_insert(relation);
+            if dialect == Dialect::Mysql && found == *name {
+                relations.insert(*name, relation);
+            } else {
+                // On SQLite a later trigger may have the name of a table.
+                relations.entry(*name).or_insert(relation);
+            }
         }
     }
     Ok(relations)

@@ -71,9 +71,12 @@ async fn prune_after(service: &Service, after: Option<Key>) -> Result<Option<Key
     let now_ns = service.store().now_ns();
     for (process_guid, ages) in by_guid {
         if !surplus(ages, service.policy(), now_ns).is_empty() {
-            // Else a rollback to one of them and its cancellation, between look and deletion, would
-            // make it the previous one.
-            let _lock = service.lock_key(&process_guid).await?;
+            // Otherwise a rollback to one of them and its cancellation, between the look and the
+            // deletion, would make it the previous one, which would be deleted. An LRP that is busy
+            // for long is pruned in the next round.
+            let Ok(_lock) = service.lock_key(&process_guid).await else {
+                continue;
+            };
             let mut writer = service.store().writer().await?;
             prune_definitions(&mut writer, &process_guid, service.policy()).await?;
             writer.commit().await?;
