@@ -2,7 +2,7 @@
 //! step, or are the same in every row. Owns what a layout change does to rows in memory.
 
 mod aside;
-mod classes;
+mod groups;
 mod target;
 
 use std::cell::RefCell;
@@ -54,7 +54,8 @@ pub(super) struct FrameTable {
     continues: BTreeSet<String>,
     pub(super) reshaped: bool,
     pub(super) transformed: Option<Leg>,
-    pub(super) class: usize,
+    /// An element of the union-find of groups.
+    pub(super) group: usize,
 }
 
 impl FrameTable {
@@ -120,15 +121,16 @@ pub(super) struct Frame<'a> {
     tables: BTreeMap<String, FrameTable>,
     needed: RefCell<BTreeMap<String, BTreeSet<String>>>,
     /// Union-find over tables that share units.
-    classes: Vec<usize>,
-    source_classes: BTreeMap<String, usize>,
-    /// By the place of a step and table, the class.
-    notes: BTreeMap<(usize, String), usize>,
-    /// The class of each table that a change has created.
+    group_parents: Vec<usize>,
+    source_groups: BTreeMap<String, usize>,
+    /// By the place of a step and table, the group.
+    recorded_groups: BTreeMap<(usize, String), usize>,
+    /// The group of each table that a change has created.
     created: BTreeMap<ChangePlace, usize>,
     /// Tables that a migration has dropped on the way down, for its way up.
     aside: BTreeMap<(DataVersion, String), FrameTable>,
-    losing: BTreeSet<usize>,
+    /// The groups of tables of which steps have saved values.
+    losing_groups: BTreeSet<usize>,
     /// Tables of which steps have saved rows or values, each with the place of its step; an empty
     /// name stands for the residue of a row function.
     saved: BTreeSet<(usize, String)>,
@@ -147,12 +149,12 @@ impl<'a> Frame<'a> {
             budget,
             tables: BTreeMap::new(),
             needed: RefCell::default(),
-            classes: Vec::new(),
-            source_classes: BTreeMap::new(),
-            notes: BTreeMap::new(),
+            group_parents: Vec::new(),
+            source_groups: BTreeMap::new(),
+            recorded_groups: BTreeMap::new(),
             created: BTreeMap::new(),
             aside: BTreeMap::new(),
-            losing: BTreeSet::new(),
+            losing_groups: BTreeSet::new(),
             saved: BTreeSet::new(),
         };
         for (name, table) in &source.tables {
@@ -170,15 +172,15 @@ impl<'a> Frame<'a> {
             }
             let rows = u32::try_from(traced.rows()).expect("batches are bounded");
             traced.origins.insert(name.clone(), (0..rows).collect());
-            frame.source_classes.insert(name.clone(), traced.class);
+            frame.source_groups.insert(name.clone(), traced.group);
             frame.tables.insert(name.clone(), traced);
         }
         frame
     }
 
     fn start(&mut self, table: &Table, content: impl Fn(&Column) -> Content) -> FrameTable {
-        let class = self.classes.len();
-        self.classes.push(class);
+        let group = self.group_parents.len();
+        self.group_parents.push(group);
         FrameTable {
             unit_offsets: vec![0; self.input.units + 1],
             origins: BTreeMap::new(),
@@ -198,7 +200,7 @@ impl<'a> Frame<'a> {
             continues: BTreeSet::new(),
             reshaped: false,
             transformed: None,
-            class,
+            group,
         }
     }
 

@@ -134,28 +134,28 @@ pub struct TableGroup {
 }
 
 impl TableGroup {
-    /// Adds what a step does to tables of the class that the group is of.
+    /// Adds what a step does to tables of the group, which is `root` in the frame.
     fn add_step(
         &mut self,
         frame: &Frame<'_>,
         step: &Step,
         scope: &StepScope,
-        class: usize,
+        root: usize,
         restorable: &BTreeSet<(DataVersion, String)>,
     ) {
-        let tables = frame.noted_as(step.place, class).cloned();
+        let tables = frame.tables_of_group(step.place, root).cloned();
         self.keeps
             .extend(tables.map(|table| (step.version(), table)));
         let created_in = |change: &usize| {
-            frame.created(ChangePlace {
+            frame.created_group(ChangePlace {
                 step: step.place,
                 change: *change,
             })
         };
         let narrowed = scope.narrowed(
             step,
-            |table| frame.noted(step.place, table) == class,
-            |change| created_in(change) == class,
+            |table| frame.group_of(step.place, table) == root,
+            |change| created_in(change) == root,
         );
         for (change, table) in step
             .created()
@@ -524,10 +524,10 @@ impl Lens {
             walked.expect("no row, so none can fail");
             scopes.push(scope);
         }
-        let mut classes = self.group_tables(&frame);
-        for class in frame.losing() {
-            let next = classes.len();
-            let group = *classes.entry(class).or_insert(next);
+        let mut places = self.group_tables(&frame);
+        for root in frame.losing_groups() {
+            let next = places.len();
+            let group = *places.entry(root).or_insert(next);
             if group == next {
                 // Of tables that one step creates and a later one drops: residue may restore rows.
                 self.groups.push(TableGroup::default());
@@ -536,9 +536,9 @@ impl Lens {
             }
         }
         for (step, scope) in self.steps.iter().zip(scopes) {
-            for (&class, &group) in &classes {
+            for (&root, &group) in &places {
                 let group = &mut self.groups[group];
-                group.add_step(&frame, step, &scope, class, &self.restorable);
+                group.add_step(&frame, step, &scope, root, &self.restorable);
             }
         }
         self.needed = frame.needed();
@@ -550,31 +550,31 @@ impl Lens {
     }
 
     /// Makes the groups of tables that share units, and what the steps do to each table at the
-    /// target. Returns the group of each class of tables in the frame.
+    /// target. Returns the place of the group of each root in the frame.
     fn group_tables(&mut self, frame: &Frame<'_>) -> BTreeMap<usize, usize> {
-        let mut classes: BTreeMap<usize, usize> = BTreeMap::new();
+        let mut places: BTreeMap<usize, usize> = BTreeMap::new();
         let sources: Vec<_> = self
             .source
             .tables
             .keys()
-            .map(|name| (name.clone(), frame.source_class(name)))
+            .map(|name| (name.clone(), frame.source_group(name)))
             .collect();
-        for &(_, class) in &sources {
-            let next = classes.len();
-            classes.entry(class).or_insert(next);
+        for &(_, root) in &sources {
+            let next = places.len();
+            places.entry(root).or_insert(next);
         }
         for target in self.target.tables.keys() {
-            let next = classes.len();
-            classes
-                .entry(frame.find(frame.table(target).class))
+            let next = places.len();
+            places
+                .entry(frame.union_find_root(frame.table(target).group))
                 .or_insert(next);
         }
-        self.groups = vec![TableGroup::default(); classes.len()];
-        for (name, class) in sources {
-            self.groups[classes[&class]].sources.push(name);
+        self.groups = vec![TableGroup::default(); places.len()];
+        for (name, root) in sources {
+            self.groups[places[&root]].sources.push(name);
         }
         for (name, table) in &self.target.tables {
-            let group = classes[&frame.find(frame.table(name).class)];
+            let group = places[&frame.union_find_root(frame.table(name).group)];
             let columns: Vec<_> = table
                 .columns
                 .iter()
@@ -596,7 +596,7 @@ impl Lens {
             };
             self.tables.insert(name.clone(), composed);
         }
-        classes
+        places
     }
 }
 

@@ -27,7 +27,7 @@ pub(super) struct Bound {
 /// The tables with the records that the rows of some tables belong to.
 struct Owners {
     tables: Vec<String>,
-    classes: Vec<usize>,
+    groups: Vec<usize>,
     /// The identity of the record of each unit.
     identities: Vec<Vec<u8>>,
 }
@@ -53,13 +53,13 @@ impl Bound {
             given_back(&table.name) && step.creates(&table.name) && !step.fills(&table.name)
         };
         let restored = step.target.tables.values().filter(is_restored);
-        let class = |owner: &String| {
+        let group = |owner: &String| {
             let name = match step.direction {
                 Direction::Up => Some(owner.clone()),
                 Direction::Down => name_before(&step.changes, owner),
             };
             name.filter(|name| frame.has(name))
-                .map(|name| frame.table(&name).class)
+                .map(|name| frame.table(&name).group)
         };
         let mut owners: Vec<Owners> = Vec::new();
         let mut bind = |table: &Table| {
@@ -68,7 +68,7 @@ impl Bound {
             let place = known.unwrap_or(owners.len());
             if known.is_none() {
                 owners.push(Owners {
-                    classes: tables.iter().filter_map(class).collect(),
+                    groups: tables.iter().filter_map(group).collect(),
                     tables,
                     identities: Vec::new(),
                 });
@@ -115,8 +115,8 @@ impl Bound {
     fn join(&self, tables: &BTreeMap<String, usize>, frame: &mut Frame<'_>) {
         for (table, place) in tables {
             if frame.has(table) {
-                let classes = self.owners[*place].classes.iter();
-                classes.for_each(|class| frame.join_class(table, *class));
+                let groups = self.owners[*place].groups.iter();
+                groups.for_each(|group| frame.join_group(table, *group));
             }
         }
     }

@@ -202,7 +202,7 @@ pub(super) fn keep_columns(
     }
     // The migration in the other direction looks for it under the name that the table has after it.
     let name = name_before(&step.changes, table).unwrap_or_else(|| table.to_owned());
-    frame.note_saved(step.place, table, &name);
+    frame.record_saved(step.place, table, &name);
     let digests = row_digests(frame, table)?;
     keep(frame, step, (table, &name), &leaving, &digests, entries)
 }
@@ -215,7 +215,7 @@ pub(super) fn keep_table(
     DroppedTable { table, name, after }: &DroppedTable<'_>,
     entries: &mut Vec<ResidueEntry>,
 ) -> Result<(), OverBudget> {
-    frame.note_saved(step.place, table, name);
+    frame.record_saved(step.place, table, name);
     if step.is_filled_on_the_way_back(name) {
         let held = frame.table(table);
         let empty = (0..frame.units()).filter(|&unit| held.rows_of(unit).is_empty());

@@ -50,7 +50,7 @@ impl Step {
         let empty = Residue::default();
         let residue = rows.map_or(&empty, |(residue, ..)| residue);
         if rows.is_none() {
-            frame.note_all(self.place);
+            frame.record_groups(self.place);
         }
         let given_back = |table: &str| places.contains(table);
         let unit_digests = self.saved_unit_digests(frame, &places)?;
@@ -69,7 +69,7 @@ impl Step {
             keys.check(self, frame.units(), outcome)?;
         }
         let recognised_by = if outcome.is_some() && given_back("") {
-            self.opposite_classes(frame)
+            self.opposite_groups(frame)
         } else {
             Vec::new()
         };
@@ -81,7 +81,7 @@ impl Step {
             self.accept(frame, outcome, &mut row_identities, applied)?;
             recognised_by
                 .into_iter()
-                .for_each(|class| frame.join_class(&self.accesses()[0].table, class));
+                .for_each(|group| frame.join_group(&self.accesses()[0].table, group));
         }
         self.identify_saved_tables(frame, &mut applied.residue)?;
         bound.identify(self, frame, Direction::Down)?;
@@ -101,7 +101,7 @@ impl Step {
             };
         }
         if rows.is_none() {
-            frame.note_all(self.place);
+            frame.record_groups(self.place);
         }
         frame.settle();
         Ok(())
@@ -198,11 +198,11 @@ impl Step {
         Ok(())
     }
 
-    /// The classes of the tables by which the units of given back residue are recognised.
-    fn opposite_classes(&self, frame: &Frame<'_>) -> Vec<usize> {
+    /// The groups of the tables by which the units of given back residue are recognised.
+    fn opposite_groups(&self, frame: &Frame<'_>) -> Vec<usize> {
         self.opposite()
             .iter()
-            .map(|access| frame.table(&access.table).class)
+            .map(|access| frame.table(&access.table).group)
             .collect()
     }
 
@@ -384,14 +384,14 @@ impl Step {
             if !access.writes.is_empty() || access.reshapes {
                 frame.table_mut(&access.table).transformed = Some(self.leg());
             }
-            frame.note(self.place, &access.table);
+            frame.record_group(self.place, &access.table);
             frame.join(&self.accesses()[0].table, &access.table);
         }
         if !self.transform.manifest().leaves_residue || !self.transform.manifest().reversible {
             return Ok(());
         }
         let digests = unit_digests(frame, self.accesses(), &self.target)?;
-        frame.note_saved(self.place, &self.accesses()[0].table, "");
+        frame.record_saved(self.place, &self.accesses()[0].table, "");
         if self.went_down().is_some() {
             let saves = |(unit, bytes): (usize, &Option<Vec<u8>>)| bytes.as_ref().map(|_| unit);
             self.refuse(

@@ -18,9 +18,9 @@ impl Frame<'_> {
         let returned = self.aside.remove(&(version, table.name.clone()));
         let created = returned
             .unwrap_or_else(|| self.start(table, |column| Content::Fill(column.default.clone())));
-        self.created.insert(place, created.class);
-        self.notes
-            .insert((place.step, table.name.clone()), created.class);
+        self.created.insert(place, created.group);
+        self.recorded_groups
+            .insert((place.step, table.name.clone()), created.group);
         self.tables.insert(table.name.clone(), created);
     }
 
