@@ -1,49 +1,30 @@
 //! Migrations: decides what to do about the versions that were found, and does it. The steps are in
-//! `steps`, and each of them has a file of its own.
+//! `steps`, and each of them has a file of its own. `state` is the record of a migration in the
+//! database, `look` examines the database before the first write, and `copy` makes the copies.
 
 mod abort;
-mod catalog_serials;
-mod catch_up;
-mod changed_units;
 mod check;
-mod checksum;
-mod copied_units;
 mod copy;
 mod cut_over;
 mod decide;
 mod error;
-mod examine;
 pub mod fault;
 pub mod filling;
-mod found;
 mod fresh;
-mod history_pair;
-mod in_the_way;
 mod job;
 mod layout_sql;
 mod lock_waits;
 mod look;
 pub mod online;
-mod own_tables;
-mod partial_run;
 mod plan;
 mod prepare;
 mod quarantine;
-mod readable;
-mod removal;
 mod replay;
-mod residue;
-mod residue_only;
-mod runs;
 mod state;
 mod statements;
 mod status;
 mod steps;
-mod transform;
 mod trial;
-mod unindexable;
-mod unit_counts;
-mod verify;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -66,24 +47,17 @@ pub use crate::config::OnUnreadable;
 use crate::lock::fence::Fence;
 
 pub use abort::{GivenUp, abort, abortable};
-pub use catalog_serials::{catalog_serials, remember_catalog_serials};
 pub use check::{Checked, Trouble, check};
-use copy::UnitBudget;
+pub use copy::partial_run::{PartialRun, RunOutcome};
+use copy::{UnitBudget, partial_run};
 use cut_over::BegunBy;
 pub use decide::{Decision, Found, Intent, Reason, decide};
 pub use error::{MigrateError, command};
-pub use found::{found, read as found_in, settled_version};
 pub use fresh::other_tables;
-use history_pair::HistoryPair;
 use job::{Job, Work};
 pub use layout_sql::{LayoutChange, LayoutStep, layout_sql};
 pub use lock_waits::{LockWaits, holders as lock_holders};
 pub use look::{check_way_back, layout_that_ran, look, reasons_against_rollback};
-pub use own_tables::{
-    IMPORT, IMPORT_RUN, create as create_own_tables, import_run, table as own_table,
-    tables as own_tables,
-};
-pub use partial_run::{PartialRun, RunOutcome};
 pub use plan::Strategy;
 use prepare::start_over;
 pub use quarantine::{
@@ -93,9 +67,16 @@ pub use quarantine::{
     reseal_inner_texts, retry,
 };
 pub use replay::{Replay, ReplayInput, ReplayTable, replay};
-pub use runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
+pub use state::catalog_serials::{catalog_serials, remember_catalog_serials};
+pub use state::found::{found, read as found_in, settled_version};
+use state::history_pair::HistoryPair;
+pub use state::own_tables::{
+    IMPORT, IMPORT_RUN, create as create_own_tables, import_run, table as own_table,
+    tables as own_tables,
+};
+pub use state::runs::{MigrationRun, RunState, Runner, migrations_ran, runs};
 pub use state::{MigrationRan, lock_version};
-use state::{Phase, Underway};
+use state::{Phase, Underway, history_pair, own_tables, runs};
 pub use status::{
     Plan, PlannedMigration, Status, TableChange, decision, is_between, plan, resumable, status,
 };
@@ -266,7 +247,7 @@ pub async fn arguments(
     let mut tx = fence.begin().await?;
     let known = context.manifests().map(|manifest| manifest.version);
     let known = known.filter(|version| versions.contains(version));
-    let arguments = state::arguments(&mut tx, known, context.now_ns).await?;
+    let arguments = state::arguments::arguments(&mut tx, known, context.now_ns).await?;
     tx.commit().await.about("bbs_run_arguments")?;
     Ok(arguments)
 }

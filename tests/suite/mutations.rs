@@ -131,7 +131,7 @@ const MUTATIONS: &[FileMutations] = &[
         ],
     },
     FileMutations {
-        file: "src/migrate/examine.rs",
+        file: "src/migrate/look/examine.rs",
         tests: MIGRATE,
         changes: &[
             (

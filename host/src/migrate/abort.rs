@@ -6,8 +6,8 @@ use bbs_database::StatementResult;
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
-use super::state::{self, Phase, Underway};
-use super::{Context, MigrateError, cut_over, own_tables, runs, undo_abandoned};
+use super::state::{self, Phase, Underway, own_tables, runs};
+use super::{Context, MigrateError, cut_over, undo_abandoned};
 use crate::lock::fence::Fence;
 
 /// A migration that is given up.

@@ -17,12 +17,13 @@ use bbs_work::progress::Counted;
 use bbs_work::throttle::Throttle;
 use serde::Serialize;
 
+use super::copy::partial_run;
+use super::copy::residue_only::{self, Pass, UnitsWithoutRows};
 use super::look::check_ends;
+use super::look::readable::check_keys;
 use super::plan::Strategy;
-use super::readable::check_keys;
-use super::residue_only::{self, Pass, UnitsWithoutRows};
-use super::state::current_of;
-use super::{Context, HistoryPair, MigrateError, Work, found, partial_run};
+use super::state::{current_of, found};
+use super::{Context, HistoryPair, MigrateError, Work};
 use round_trip::{Loss, RoundTrip, reason};
 
 /// The units that are named for one reason; the others are counted.

@@ -5,7 +5,15 @@
 //! The units of a group are read, transformed and written in batches, as [`bbs_work::batches`] runs
 //! them.
 
+pub(super) mod catch_up;
+mod checksum;
+pub(super) mod copied_units;
+pub(super) mod partial_run;
 mod reader;
+pub(super) mod residue_only;
+mod transform;
+pub(super) mod unindexable;
+pub(super) mod verify;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +26,12 @@ use bbs_work::progress::Counted;
 use bbs_work::throttle::Throttle;
 use tokio::task::spawn_blocking;
 
-use super::checksum::{self, Checksum, CopiedRows};
-use super::residue_only::Pass;
-use super::transform::{TransformedBatch, transform};
-use super::{
-    Context, Job, MigrateError, OnUnreadable, PartialRun, fault, partial_run, quarantine, state,
-};
+use super::{Context, Job, MigrateError, OnUnreadable, PartialRun, fault, quarantine, state};
 use crate::lock::fence::Fence;
+use checksum::{Checksum, CopiedRows};
 use reader::{BatchReader, CopyBatch, GroupPass};
+use residue_only::Pass;
+use transform::{TransformedBatch, transform};
 
 /// Initial and minimum batch size; below it the fixed cost of a transaction dominates.
 const FIRST_BATCH: u64 = 100;

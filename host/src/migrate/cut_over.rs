@@ -24,13 +24,14 @@ use bbs_work::progress::{CLEAN_UP, Wait};
 
 use self::names::{change_names, change_names_back};
 pub(super) use self::undo::{BegunBy, undo_ahead};
-use super::examine::{self, TableNames};
+use super::copy::unindexable;
 use super::lock_waits::patiently;
+use super::look::examine::{self, TableNames};
 use super::plan::{Strategy, TablePlan, replaced, side_table};
-use super::state::{self, Phase, Underway};
+use super::state::{self, Phase, Underway, changed_units, history_pair, residue, runs};
 use super::{
-    Context, HistoryPair, Job, MigrateError, RunState, Work, changed_units, fault, history_pair,
-    quarantine, residue, runs, statements, undo_abandoned, unindexable,
+    Context, HistoryPair, Job, MigrateError, RunState, Work, fault, quarantine, statements,
+    undo_abandoned,
 };
 use crate::lock::fence::{Fence, FenceError};
 

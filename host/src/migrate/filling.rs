@@ -7,7 +7,8 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::Layout;
 
 use super::lock_waits::{change_schema, patiently};
-use super::{Context, MigrateError, fresh, in_the_way, state};
+use super::look::in_the_way;
+use super::{Context, MigrateError, fresh, state};
 use crate::lock::fence::Fence;
 
 /// The rows that the tables may have when they are created anew.

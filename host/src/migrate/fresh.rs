@@ -12,9 +12,10 @@ use bbs_lens::layout::manifest::DataVersion;
 use bbs_units::residue;
 use sea_query::Cond;
 
-use super::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
 use super::plan::side_table;
-use super::{Context, MigrateError, removal, state};
+use super::state::own_tables::{self, APPLIED, QUARANTINE, RESIDUE};
+use super::state::{self, removal};
+use super::{Context, MigrateError};
 use crate::lock::fence::Fence;
 
 /// The table of the health probe holds nothing of clients: it is dropped even with rows.

@@ -21,8 +21,8 @@ use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use super::plan::{self, Strategy, TablePlan, replaced, side_table};
-use super::state::{Phase, Underway};
-use super::{Context, MigrateError, OnUnreadable, Tuning, residue, state};
+use super::state::{self, Phase, Underway, arguments, residue};
+use super::{Context, MigrateError, OnUnreadable, Tuning};
 
 /// Log lines about units that go into quarantine; all of them are in the database.
 const QUARANTINE_BURST: u32 = 100;
@@ -298,7 +298,7 @@ impl Work {
         now_ns: i64,
     ) -> Result<Arguments, MigrateError> {
         let versions = self.lens.steps().map(|step| step.manifest().version);
-        state::arguments(tx, versions, now_ns).await
+        arguments::arguments(tx, versions, now_ns).await
     }
 
     /// The arguments of its steps as they were drawn; those of a step that has not run on this
@@ -310,7 +310,7 @@ impl Work {
     ) -> Result<Arguments, MigrateError> {
         let versions = self.lens.steps().map(|step| step.manifest().version);
         let versions: Vec<_> = versions.collect();
-        let mut arguments = state::known_arguments(tx, &versions).await?;
+        let mut arguments = arguments::known_arguments(tx, &versions).await?;
         for version in versions {
             arguments.entry(version).or_insert(RunArguments {
                 started_at_ns: now_ns,

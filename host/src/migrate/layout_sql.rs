@@ -9,7 +9,8 @@ use serde::Serialize;
 
 use super::look::check_ends;
 use super::plan::{self, Strategy, TablePlan, replaced, side_table};
-use super::{Context, HistoryPair, MigrateError, Work, found, state, statements};
+use super::state::{self, found};
+use super::{Context, HistoryPair, MigrateError, Work, statements};
 
 /// The steps of a migration that change the layout, in their order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

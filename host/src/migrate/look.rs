@@ -2,6 +2,11 @@
 //! the modules that ran, the way between the two versions, and what [`examine`] finds on it. Reads
 //! only.
 
+pub(super) mod examine;
+pub(super) mod in_the_way;
+pub(super) mod readable;
+pub(super) mod unit_counts;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::{Dialect, Transaction};
@@ -11,9 +16,8 @@ use bbs_lens::layout::migration_set::MigrationSet;
 use bbs_lens::layout::schema::Layout;
 
 use super::decide::{Decision, Found, Intent, decide};
-use super::examine;
-use super::state::{self, Phase};
-use super::{Context, HistoryPair, MigrateError, Work, found, history_pair};
+use super::state::{self, Phase, found, history_pair};
+use super::{Context, HistoryPair, MigrateError, Work};
 
 /// The decision of a start with this intent.
 ///

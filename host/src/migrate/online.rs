@@ -7,9 +7,9 @@ use std::sync::Arc;
 use bbs_database::{Dialect, StatementResult};
 use bbs_lens::layout::manifest::DataVersion;
 
-use super::catch_up::Meanwhile;
-use super::changed_units::{self, UnitRecorder};
 use super::copy::UnitBudget;
+use super::copy::catch_up::Meanwhile;
+use super::state::changed_units::{self, UnitRecorder};
 use super::{
     Context, Decision, HistoryPair, Intent, Job, MigrateError, Phase, Work, cut_over, decided,
     prepare, start_over, state, steps,

@@ -12,10 +12,10 @@ use bbs_lens::layout::schema::{Index, Table};
 use super::cut_over::{self, BegunBy};
 use super::lock_waits::change_schema;
 use super::plan::TablePlan;
-use super::state::{self, Phase, Underway};
+use super::state::{self, Phase, Underway, changed_units, residue, runs};
 use super::{
-    Context, Job, MigrateError, OnUnreadable, Work, changed_units, fault, fresh, quarantine,
-    residue, runs, same_schema, undo_abandoned,
+    Context, Job, MigrateError, OnUnreadable, Work, fault, fresh, quarantine, same_schema,
+    undo_abandoned,
 };
 use crate::lock::fence::Fence;
 

@@ -33,9 +33,9 @@ use bbs_units::{RowLock, RowsError, TableRows, UnitBatch, UnitKey};
 use sea_query::{Alias, Cond, DeleteStatement, Expr, ExprTrait, Order, Query};
 use serde::Serialize;
 
-use super::own_tables::{self, QUARANTINE, QUARANTINE_PART};
-use super::removal::{self, Pieces};
 use super::state::exists;
+use super::state::own_tables::{self, QUARANTINE, QUARANTINE_PART};
+use super::state::removal::{self, Pieces};
 use super::{Context, MigrateError, OnUnreadable, Work, fault};
 use crate::lock::fence::Fence;
 

@@ -11,8 +11,8 @@ use bbs_lens::transform::{RunArguments, Transform, TransformError};
 use bbs_units::residue;
 use parking_lot::Mutex;
 
-use super::history_pair::HistoryPair;
 use super::quarantine::{self, QuarantineEntry};
+use super::state::history_pair::HistoryPair;
 use super::{Context, MigrateError, Work};
 
 /// The result of a replay.

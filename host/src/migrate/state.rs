@@ -1,26 +1,33 @@
 //! The state of a migration in the database: the version, the intent, the position of a copy, the
 //! modules that ran. Owns these tables; every function works inside the caller's transaction.
 
-use std::collections::btree_map::Entry;
+pub(super) mod arguments;
+pub(super) mod catalog_serials;
+pub(super) mod changed_units;
+pub(super) mod found;
+pub(super) mod history_pair;
+pub(super) mod own_tables;
+pub(super) mod removal;
+pub(super) mod residue;
+pub(super) mod runs;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use bbs_database::schema::{self, exists as table_exists};
-use bbs_database::{SqlError, StatementResult, Transaction, of_few_lengths, signed, sql, upsert};
+use bbs_database::{SqlError, StatementResult, Transaction, signed, sql, upsert};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
-use bbs_lens::transform::RunArguments;
 use bbs_lens::{Arguments, Lens};
 use bbs_units::UnitKey;
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 use serde::{Deserialize, Serialize};
-use uuid::Uuid;
 
 use super::decide::Found;
 use super::lock_waits::{self, change_schema, patiently};
-use super::own_tables::{self, APPLIED};
 use super::plan::side_table;
 use super::{Context, MigrateError, fault};
 use crate::lock::fence::Fence;
+use own_tables::APPLIED;
 
 /// Tables whose rows mean that a database without a version is in use. Other tables may belong to
 /// another program.
@@ -30,8 +37,6 @@ pub(super) const COUNTED_TABLES: [&str; 4] = ["actual_lrps", "desired_lrps", "do
 const VERSION: &str = "version";
 pub(super) const KEY_LABEL: &str = "encryption_key_label";
 
-const RUN_ARGUMENTS: &str = "bbs_run_arguments";
-const ARGUMENT_COLUMNS: [&str; 3] = ["version", "started_at_ns", "namespace"];
 const SIDE_TABLES: &str = "bbs_side_table";
 
 #[derive(Serialize, Deserialize)]
@@ -603,67 +608,6 @@ pub(super) async fn write_history(
         tx.execute(&insert).await.about("bbs_history")?;
     }
     Ok(())
-}
-
-/// The arguments of migrations on this database: drawn at the first use, the same at every later
-/// one.
-pub(super) async fn arguments(
-    tx: &mut Transaction,
-    versions: impl Iterator<Item = DataVersion>,
-    now_ns: i64,
-) -> Result<Arguments, MigrateError> {
-    let versions: Vec<_> = versions.collect();
-    let mut arguments = known_arguments(tx, &versions).await?;
-    let known = arguments.len();
-    let mut insert = Query::insert();
-    insert.into_table(RUN_ARGUMENTS).columns(ARGUMENT_COLUMNS);
-    for version in versions {
-        if let Entry::Vacant(unknown) = arguments.entry(version) {
-            let drawn = unknown.insert(RunArguments {
-                started_at_ns: now_ns,
-                namespace: Uuid::new_v4(),
-            });
-            insert.values_panic([
-                signed(version).into(),
-                drawn.started_at_ns.into(),
-                drawn.namespace.to_string().into(),
-            ]);
-        }
-    }
-    if arguments.len() > known {
-        tx.execute(&insert).await.about(RUN_ARGUMENTS)?;
-    }
-    Ok(arguments)
-}
-
-/// The stored arguments of these migrations, without those that were not used here. Reads only.
-pub(super) async fn known_arguments(
-    tx: &mut Transaction,
-    versions: &[DataVersion],
-) -> Result<Arguments, MigrateError> {
-    let mut arguments = Arguments::new();
-    if !exists(tx, RUN_ARGUMENTS).await? {
-        return Ok(arguments);
-    }
-    let versions = versions.iter().copied().map(signed).collect();
-    let select = Query::select()
-        .columns(ARGUMENT_COLUMNS)
-        .from(RUN_ARGUMENTS)
-        .and_where(Expr::col("version").is_in(of_few_lengths::<i64>(versions)))
-        .take();
-    for row in tx.fetch(&select).await.about(RUN_ARGUMENTS)? {
-        let version = row.unsigned(0).about(RUN_ARGUMENTS)?;
-        let started_at_ns = row.integer_or_zero(1).about(RUN_ARGUMENTS)?;
-        let namespace = row.owned_text(2).about(RUN_ARGUMENTS)?;
-        let namespace = Uuid::parse_str(&namespace)
-            .map_err(|_| MigrateError::Namespace { version, namespace })?;
-        let of_version = RunArguments {
-            started_at_ns,
-            namespace,
-        };
-        arguments.insert(version, of_version);
-    }
-    Ok(arguments)
 }
 
 /// The version of the tables; 0 for none.

@@ -10,13 +10,13 @@ use bbs_lens::layout::schema::Sealing;
 use bbs_lens::transform::Transform;
 use serde::Serialize;
 
+use super::copy::partial_run::{self, PartialRun};
 use super::decide::{Decision, Found, Intent, Reason, decide};
 use super::look::{check_ends, look, reasons_against_rollback};
-use super::own_tables::RESIDUE;
-use super::partial_run::{self, PartialRun};
 use super::plan::{Strategy, replaced};
-use super::state::{self, Phase, Underway};
-use super::{Context, HistoryPair, MigrateError, Work, found, fresh, history_pair, quarantine};
+use super::state::own_tables::RESIDUE;
+use super::state::{self, Phase, Underway, found, history_pair};
+use super::{Context, HistoryPair, MigrateError, Work, fresh, quarantine};
 
 /// The rate of rows on a small machine, for an estimate before there is a measured rate.
 const COPIED_BYTES_PER_SECOND: u64 = 100 << 20;

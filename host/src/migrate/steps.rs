@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use bbs_database::StatementResult;
 
-use super::catch_up::{self, Meanwhile};
-use super::copy::{self, UnitBudget};
+use super::copy::catch_up::{self, Meanwhile};
+use super::copy::{self, UnitBudget, verify};
+use super::look::examine;
 use super::{
-    Context, Job, MigrateError, Phase, Work, cut_over, examine, fault, phase, prepare, quarantine,
-    state, verify,
+    Context, Job, MigrateError, Phase, Work, cut_over, fault, phase, prepare, quarantine, state,
 };
 use crate::lock::fence::Fence;
 

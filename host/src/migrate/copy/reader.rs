@@ -7,10 +7,10 @@ use bbs_lens::Residue;
 use bbs_units::{Bounds, KeyRange, Measure, UnitBatch, UnitKey};
 use bbs_work::pauses;
 
-use crate::migrate::checksum::{self, Checksum};
+use super::checksum::{self, Checksum};
+use super::residue_only::{self, Pass, UnitsWithoutRows};
+use super::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::quarantine::RefusedUnit;
-use crate::migrate::residue_only::{self, Pass, UnitsWithoutRows};
-use crate::migrate::transform::{ReadBatch, TransformedBatch};
 use crate::migrate::{Context, Job, MigrateError};
 
 /// A pass over a group.

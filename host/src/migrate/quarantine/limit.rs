@@ -6,7 +6,9 @@ use bbs_model::quarantine::is_too_many;
 use sea_query::{Expr, ExprTrait, Query};
 
 use super::{QUARANTINE, QuarantineEntry};
-use crate::migrate::{MigrateError, Work, residue, unit_counts};
+use crate::migrate::look::unit_counts;
+use crate::migrate::state::residue;
+use crate::migrate::{MigrateError, Work};
 
 /// Checks the number of pending entries of a group, those of earlier runs included: a host that is
 /// started again and again quarantines no more than one that runs through.

@@ -19,11 +19,11 @@ use tokio::task::spawn_blocking;
 use super::settled::{SettledTransaction, WriteMode, require_settled};
 use super::{FOREIGN, QuarantineEntry, damaged, entries, kept, reason_of_unit, remove};
 use crate::lock::fence::Fence;
-use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::look::layout_read_in;
 use crate::migrate::plan::TablePlan;
-use crate::migrate::state::current_of;
-use crate::migrate::{Context, MigrateError, Work, found};
+use crate::migrate::state::history_pair::HistoryPair;
+use crate::migrate::state::{current_of, found};
+use crate::migrate::{Context, MigrateError, Work};
 
 /// The result for a unit.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

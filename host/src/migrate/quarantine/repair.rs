@@ -15,8 +15,8 @@ use super::{
     unit,
 };
 use crate::lock::fence::Fence;
-use crate::migrate::history_pair::HistoryPair;
 use crate::migrate::look::layout_read_in;
+use crate::migrate::state::history_pair::HistoryPair;
 use crate::migrate::{Context, MigrateError};
 
 /// Begins the reason of an entry whose content was replaced since the failure.

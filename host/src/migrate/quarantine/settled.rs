@@ -7,8 +7,8 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 
 use super::QUARANTINE;
 use crate::lock::fence::Fence;
-use crate::migrate::state::{self, current_of};
-use crate::migrate::{Context, MigrateError, found};
+use crate::migrate::state::{self, current_of, found};
+use crate::migrate::{Context, MigrateError};
 
 /// Whether a transaction that changes entries is committed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use sea_query::{Cond, Expr, ExprTrait, Query};
 
 use super::{FOREIGN, QUARANTINE, QuarantineEntry, is_present, key_at, put, unit};
-use crate::migrate::history_pair::HistoryPair;
+use crate::migrate::state::history_pair::HistoryPair;
 use crate::migrate::{Context, MigrateError};
 use crate::store::{Key, Quarantine, QuarantineError, QuarantinedRow};
 

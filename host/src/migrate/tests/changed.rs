@@ -14,7 +14,9 @@ use tokio::task::spawn_blocking;
 use super::migrations::{self, all};
 use super::world::TestEngine;
 use crate::lock::fence::Fence;
-use crate::migrate::copied_units::CopiedUnits;
+use crate::migrate::copy::catch_up;
+use crate::migrate::copy::copied_units::CopiedUnits;
+use crate::migrate::state::changed_units;
 use crate::migrate::*;
 use crate::store::ChangeRecorder;
 

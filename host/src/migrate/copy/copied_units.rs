@@ -9,11 +9,11 @@ use sea_query::{Alias, Cond, Query};
 use tokio::task::spawn_blocking;
 
 use super::checksum::{self, Checksum, CopiedRows};
-use super::plan::TablePlan;
-use super::quarantine::{self, RefusedUnit};
 use super::transform::{ReadBatch, TransformedBatch, transform};
-use super::{Context, Job, MigrateError, OnUnreadable};
 use crate::lock::fence::Fence;
+use crate::migrate::plan::TablePlan;
+use crate::migrate::quarantine::{self, RefusedUnit};
+use crate::migrate::{Context, Job, MigrateError, OnUnreadable};
 
 /// The name of the copies in errors.
 pub(super) const COPIES: &str = "rows of a copy";
@@ -21,7 +21,7 @@ pub(super) const COPIES: &str = "rows of a copy";
 /// Units of one group as the originals have them, on their way to the copies, which may have an
 /// older state of them.
 #[derive(Debug)]
-pub(super) struct CopiedUnits<T> {
+pub(crate) struct CopiedUnits<T> {
     group: usize,
     /// As their rows spell them, which on MySQL may be in another case than what they were listed
     /// by.
@@ -31,7 +31,7 @@ pub(super) struct CopiedUnits<T> {
 
 impl CopiedUnits<ReadBatch> {
     /// Reads units with their residue. None if they are too large to be in memory at once.
-    pub(super) async fn read(
+    pub(crate) async fn read(
         tx: &mut Transaction,
         job: &Job,
         group: usize,
@@ -82,7 +82,7 @@ impl CopiedUnits<ReadBatch> {
 
     /// Takes them through the lens, away from the threads that serve. None if that is not possible
     /// at once.
-    pub(super) async fn transformed(
+    pub(crate) async fn transformed(
         self,
         job: &Arc<Job>,
     ) -> Result<Option<CopiedUnits<TransformedBatch>>, MigrateError> {
@@ -107,7 +107,7 @@ impl CopiedUnits<TransformedBatch> {
     /// # Errors
     /// The copies have too much of several of them to be in memory at once, as of units that are
     /// deleted; the database refuses a row, or fails. The transaction has to be rolled back.
-    pub(super) async fn replace(
+    pub(crate) async fn replace(
         &self,
         tx: &mut Transaction,
         job: &Job,
@@ -174,7 +174,7 @@ impl CopiedUnits<TransformedBatch> {
     }
 
     /// How many of them are left out of the copies.
-    pub(super) fn left_out(&self) -> u64 {
+    pub(crate) fn left_out(&self) -> u64 {
         self.content.refused.len() as u64
     }
 }
@@ -222,7 +222,7 @@ async fn remove(
 }
 
 /// Takes a unit out of all copies into quarantine.
-pub(super) async fn leave_out(
+pub(crate) async fn leave_out(
     context: &Context,
     fence: &Fence,
     job: &Job,

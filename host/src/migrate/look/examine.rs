@@ -11,14 +11,15 @@ use bbs_lens::layout::history::{Additions, LayoutHistory};
 use bbs_lens::layout::manifest::DataVersion;
 use bbs_lens::layout::schema::{Column, Index, Table};
 
-use super::error::in_catalog;
-use super::plan::{Strategy, replaced, side_table};
+use super::in_the_way;
 use super::readable::{check_keys, check_readable, check_record_versions};
-use super::{Context, HistoryPair, MigrateError, Work, fresh, in_the_way, same_schema, state};
+use crate::migrate::error::in_catalog;
+use crate::migrate::plan::{Strategy, replaced, side_table};
+use crate::migrate::{Context, HistoryPair, MigrateError, Work, fresh, same_schema, state};
 
 /// The reasons against a migration; empty if nothing speaks against it. `histories` have what the
 /// owner of the database has added.
-pub(super) async fn examine(
+pub(crate) async fn examine(
     tx: &mut Transaction,
     histories: &HistoryPair,
     work: &Work,
@@ -41,7 +42,7 @@ pub(super) async fn examine(
 }
 
 /// Looks, before the cut-over, for what has been added to the tables since they were examined.
-pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
+pub(crate) async fn examine_again(context: &Context, work: &Work) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let histories = HistoryPair::declared(context, &mut reader).await?;
     MigrateError::refuse(find_attached(&mut reader, &histories, work).await?)
@@ -49,7 +50,7 @@ pub(super) async fn examine_again(context: &Context, work: &Work) -> Result<(), 
 
 /// The names of the replaced tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum TableNames {
+pub(crate) enum TableNames {
     /// The names in the layout.
     Own,
     /// The names under which a cut-over sets the tables aside.
@@ -59,7 +60,7 @@ pub(super) enum TableNames {
 /// Looks, within the cut-over, for what has been added to the replaced tables since they were
 /// examined, once no other session changes them any more. In few queries: clients may wait for
 /// them.
-pub(super) async fn examine_replaced(
+pub(crate) async fn examine_replaced(
     context: &Context,
     tx: &mut Transaction,
     work: &Work,

@@ -7,8 +7,8 @@ use bbs_lens::layout::manifest::{DataVersion, Direction};
 use serde::Serialize;
 
 use super::own_tables::RUN;
-use super::state::{self, MigrationRan, Phase, Underway, exists};
-use super::{Context, MigrateError};
+use super::{MigrationRan, Phase, Underway, exists};
+use crate::migrate::{Context, MigrateError, state};
 
 /// The most characters of a host's name and of a release that are stored.
 const LONGEST_NAME: usize = 255;
@@ -77,7 +77,7 @@ pub struct MigrationRun {
 
 /// Records that a migration begins. One between the same versions that has not ended goes on
 /// instead.
-pub(super) async fn begin(
+pub(crate) async fn begin(
     tx: &mut Transaction,
     context: &Context,
     from: DataVersion,
@@ -99,7 +99,7 @@ pub(super) async fn begin(
 
 /// Records that an unfinished migration is given up, unless a start that has postponed its clean-up
 /// has recorded it.
-pub(super) async fn give_up(
+pub(crate) async fn give_up(
     tx: &mut Transaction,
     context: &Context,
     underway: &Underway,
@@ -146,7 +146,7 @@ fn stored(name: &str) -> String {
 
 /// Records how the migration that has begun ended. A host of a release without this table may have
 /// begun it.
-pub(super) async fn end(
+pub(crate) async fn end(
     tx: &mut Transaction,
     context: &Context,
     from: DataVersion,
@@ -195,7 +195,7 @@ async fn last_run(tx: &mut Transaction) -> Result<i64, MigrateError> {
 }
 
 /// Takes back that the last migration has ended.
-pub(super) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError> {
+pub(crate) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError> {
     let number = last_run(tx).await?;
     let update = sql("UPDATE bbs_migration_run SET state = ?, ended_at_ns = NULL WHERE run = ?");
     tx.execute(update.bind(RunState::Unfinished.name()).bind(number))

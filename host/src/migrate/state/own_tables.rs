@@ -6,11 +6,11 @@ use bbs_database::{StatementResult, schema};
 use bbs_lens::layout::schema::{Column, ColumnType, Table};
 use bbs_units::residue;
 
-use super::lock_waits::change_schema;
-use super::{Context, MigrateError};
 use crate::lock::fence::Fence;
+use crate::migrate::lock_waits::change_schema;
+use crate::migrate::{Context, MigrateError};
 
-pub(super) use bbs_units::residue::TABLE as RESIDUE;
+pub(crate) use bbs_units::residue::TABLE as RESIDUE;
 /// The import of an etcd store, and the halves of its desired LRPs whose other half has not been
 /// read yet.
 pub const IMPORT: &str = "bbs_import";
@@ -18,13 +18,13 @@ pub const IMPORT_RUN: &str = "bbs_import_run";
 pub(super) const CATALOG_SERIAL: &str = "bbs_catalog_serial";
 /// The migrations of the catalog up to the version of the database, when a host worked with it
 /// last.
-pub(super) const APPLIED: &str = "bbs_applied_version";
+pub(crate) const APPLIED: &str = "bbs_applied_version";
 /// The migrations that began, for operators.
-pub(super) const RUN: &str = "bbs_migration_run";
+pub(crate) const RUN: &str = "bbs_migration_run";
 /// The units that clients have changed while they are copied.
-pub(super) const CHANGED_UNIT: &str = "bbs_changed_unit";
-pub(super) const QUARANTINE: &str = "bbs_quarantine";
-pub(super) const QUARANTINE_PART: &str = "bbs_quarantine_part";
+pub(crate) const CHANGED_UNIT: &str = "bbs_changed_unit";
+pub(crate) const QUARANTINE: &str = "bbs_quarantine";
+pub(crate) const QUARANTINE_PART: &str = "bbs_quarantine_part";
 
 const KEY: ColumnType = ColumnType::Varchar(255);
 const NUMBER: ColumnType = ColumnType::BigInteger;
@@ -192,7 +192,7 @@ pub fn import_run() -> Table {
 }
 
 /// A unit is found by the digest of its key; the table distinguishes units with the same key.
-pub(super) fn quarantine() -> Table {
+pub(crate) fn quarantine() -> Table {
     table(
         QUARANTINE,
         &["unit_digest", "table_name", "from_version"],
@@ -220,7 +220,7 @@ pub(super) fn quarantine() -> Table {
 }
 
 /// The content of a unit beyond what an entry holds.
-pub(super) fn quarantine_part() -> Table {
+pub(crate) fn quarantine_part() -> Table {
     let key = [
         ("unit_digest", ColumnType::Varchar(64)),
         ("table_name", ColumnType::Varchar(64)),

@@ -4,7 +4,8 @@
 use bbs_lens::layout::manifest::DataVersion;
 use serde::Serialize;
 
-use super::{Context, Decision, MigrateError, Work, state, unit_counts};
+use crate::migrate::look::unit_counts;
+use crate::migrate::{Context, Decision, MigrateError, Work, state};
 
 /// The result of a bounded run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,7 +27,7 @@ pub struct PartialRun {
 }
 
 /// Counts the units of every table.
-pub(super) async fn all_units(context: &Context, work: &Work) -> Result<u64, MigrateError> {
+pub(crate) async fn all_units(context: &Context, work: &Work) -> Result<u64, MigrateError> {
     let mut all = 0;
     let mut reader = context.database.read().await?;
     for group in 0..work.lens.groups.len() {
@@ -36,7 +37,7 @@ pub(super) async fn all_units(context: &Context, work: &Work) -> Result<u64, Mig
 }
 
 /// Counts the units that are copied and all units, over everything that is copied.
-pub(super) async fn counted(context: &Context, work: &Work) -> Result<PartialRun, MigrateError> {
+pub(crate) async fn counted(context: &Context, work: &Work) -> Result<PartialRun, MigrateError> {
     let mut part = PartialRun {
         from: work.from,
         to: work.to,

@@ -13,16 +13,17 @@ use sea_query::{Cond, Expr, ExprTrait, OnConflict, Order, Query};
 use uuid::Uuid;
 
 use super::own_tables::{self, CHANGED_UNIT};
-use super::{Job, MigrateError, removal};
+use super::removal;
 use crate::lock::fence::Fence;
+use crate::migrate::{Job, MigrateError};
 use crate::store::ChangeRecorder;
 
 /// A unit that was changed.
 #[derive(Debug, Clone)]
-pub(super) struct ChangedUnit {
-    pub(super) group: usize,
+pub(crate) struct ChangedUnit {
+    pub(crate) group: usize,
     /// As the client that changed it has spelled it.
-    pub(super) key: UnitKey,
+    pub(crate) key: UnitKey,
     /// The last change.
     change: String,
 }
@@ -40,7 +41,7 @@ pub(crate) struct UnitRecorder {
 }
 
 impl UnitRecorder {
-    pub(super) fn new(job: Arc<Job>) -> Self {
+    pub(crate) fn new(job: Arc<Job>) -> Self {
         Self { job }
     }
 
@@ -89,7 +90,7 @@ impl ChangeRecorder for UnitRecorder {
 
 /// The next changed units after one, at most this number. A change that is committed later is
 /// another one.
-pub(super) async fn next(
+pub(crate) async fn next(
     tx: &mut Transaction,
     after: Option<&ChangedUnit>,
     most: u64,
@@ -130,7 +131,7 @@ fn read(row: &Row) -> Result<ChangedUnit, MigrateError> {
 
 /// Removes the records of units that are copied as they were when these were read. A unit that was
 /// changed since remains.
-pub(super) async fn forget(
+pub(crate) async fn forget(
     tx: &mut Transaction,
     units: &[ChangedUnit],
 ) -> Result<(), MigrateError> {
@@ -147,6 +148,6 @@ pub(super) async fn forget(
 }
 
 /// Removes the records of a migration that is complete or abandoned.
-pub(super) async fn forget_all(fence: &Fence) -> Result<(), MigrateError> {
+pub(crate) async fn forget_all(fence: &Fence) -> Result<(), MigrateError> {
     removal::remove(fence, &own_tables::changed_unit(), Cond::all()).await
 }

@@ -12,16 +12,16 @@ use bbs_lens::layout::values::{Encoding, Value};
 use bbs_units::{TableRows, UnitBatch};
 use sha2::{Digest, Sha256};
 
-use super::MigrateError;
-use super::plan::TablePlan;
+use crate::migrate::MigrateError;
+use crate::migrate::plan::TablePlan;
 
 /// A checksum of rows that does not depend on their order: the sum of the digests of the rows.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Checksum(u128);
+pub(crate) struct Checksum(u128);
 
 impl Checksum {
     /// The checksum of the plain values of [`TablePlan::digested`].
-    pub(super) fn of(plan: &TablePlan, rows: &TableRows) -> Self {
+    pub(crate) fn of(plan: &TablePlan, rows: &TableRows) -> Self {
         let columns = plan
             .digested()
             .into_iter()
@@ -72,7 +72,7 @@ impl Checksum {
         self.0 = self.0.wrapping_sub(other.0);
     }
 
-    pub(super) fn add(&mut self, other: Self) {
+    pub(crate) fn add(&mut self, other: Self) {
         self.0 = self.0.wrapping_add(other.0);
     }
 
@@ -123,7 +123,7 @@ pub(super) fn of_units(batch: &UnitBatch, layout: &Layout) -> Vec<Checksum> {
 
 /// Rows and the checksum of all of them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct CopiedRows {
+pub(crate) struct CopiedRows {
     pub rows: u64,
     pub checksum: Checksum,
 }
@@ -133,7 +133,7 @@ fn digest(checksum: Checksum) -> String {
 }
 
 /// Adds rows that were written to a copy.
-pub(super) async fn add(
+pub(crate) async fn add(
     tx: &mut Transaction,
     plan: &TablePlan,
     more: CopiedRows,
@@ -142,7 +142,7 @@ pub(super) async fn add(
 }
 
 /// Records that rows of a copy were replaced by others.
-pub(super) async fn replace(
+pub(crate) async fn replace(
     tx: &mut Transaction,
     plan: &TablePlan,
     before: CopiedRows,
@@ -156,7 +156,7 @@ pub(super) async fn replace(
 }
 
 /// The rows that a copy has to contain now.
-pub(super) async fn written(
+pub(crate) async fn written(
     tx: &mut Transaction,
     plan: &TablePlan,
 ) -> Result<CopiedRows, MigrateError> {
@@ -179,7 +179,7 @@ pub(super) async fn add_originals(
 }
 
 /// The checksum of a group's originals when they were read.
-pub(super) async fn originals(
+pub(crate) async fn originals(
     tx: &mut Transaction,
     group: usize,
 ) -> Result<Checksum, MigrateError> {

@@ -11,8 +11,8 @@ use bbs_lens::layout::values::Encoding;
 use bbs_units::{RECORD_VERSION, key_columns};
 use sea_query::{Alias, Expr, ExprTrait, Func, Query};
 
-use super::state::{existing, exists};
-use super::{MigrateError, Work};
+use crate::migrate::state::{existing, exists};
+use crate::migrate::{MigrateError, Work};
 
 /// The most characters of a key in a message.
 const VALUE_CHARACTERS: i64 = 100;
@@ -87,7 +87,7 @@ pub(super) async fn check_record_versions(
 
 /// Checks that the keys by which units of these groups are read have the type of their column: a
 /// column of SQLite holds values of any type. One pass over the keys.
-pub(super) async fn check_keys(
+pub(crate) async fn check_keys(
     tx: &mut Transaction,
     work: &Work,
     groups: impl Iterator<Item = usize>,

@@ -4,9 +4,9 @@
 use bbs_database::{Database, Transaction};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 
-use super::decide::Found;
-use super::state::Phase;
-use super::{MigrateError, runs, state};
+use super::{Phase, runs};
+use crate::migrate::decide::Found;
+use crate::migrate::{MigrateError, state};
 
 /// The version of a database, and how it came there. Reads only.
 ///
@@ -16,7 +16,7 @@ pub async fn found(database: &Database) -> Result<Found, MigrateError> {
     read(&mut database.read().await?).await
 }
 
-/// The input of [`super::decide::decide`]. Reads only.
+/// The input of [`decide`](crate::migrate::decide()). Reads only.
 ///
 /// # Errors
 /// As of [`found`].

@@ -17,11 +17,12 @@ use sea_query::{Alias, Expr, ExprTrait, JoinType, Query, SelectStatement};
 use tokio::time::Instant;
 
 use super::catch_up::{self, Meanwhile};
-use super::changed_units;
 use super::checksum::{self, Checksum, written};
-use super::plan::TablePlan;
-use super::{Context, Job, MigrateError, copy, partial_run, quarantine, state};
+use super::partial_run;
 use crate::lock::fence::Fence;
+use crate::migrate::plan::TablePlan;
+use crate::migrate::state::{self, changed_units};
+use crate::migrate::{Context, Job, MigrateError, copy, quarantine};
 
 /// The rows that are opened and digested at a time: so many, or so many bytes of text and the row
 /// that reaches them.
@@ -35,7 +36,7 @@ const LEFT_OUT: u64 = 1000;
 /// them on SQLite.
 const MOST_LEFT_OUT: u64 = 16_000;
 
-pub(super) async fn verify(
+pub(crate) async fn verify(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,

@@ -9,12 +9,12 @@ use bbs_units::residue::{self, SealedEntry};
 use bbs_units::{TableRows, UnitBatch, UnitKey};
 
 use super::checksum::Checksum;
-use super::quarantine::RefusedUnit;
-use super::{Job, MigrateError, OnUnreadable};
+use crate::migrate::quarantine::RefusedUnit;
+use crate::migrate::{Job, MigrateError, OnUnreadable};
 
 /// One batch of a group as it was read, with the residue of its units.
 #[derive(Debug, Default)]
-pub(super) struct ReadBatch {
+pub(crate) struct ReadBatch {
     pub rows: UnitBatch,
     pub left: Residue,
     /// A unit that no module can take, since it is above the limit of units. Then there are no
@@ -24,7 +24,7 @@ pub(super) struct ReadBatch {
 
 impl ReadBatch {
     /// The halves of a batch of more than one unit.
-    pub(super) fn halves(&self, job: &Job) -> [Self; 2] {
+    pub(crate) fn halves(&self, job: &Job) -> [Self; 2] {
         bbs_units::halves(&job.lens.source, &self.rows, &self.left).map(|(rows, left)| Self {
             rows,
             left,
@@ -35,7 +35,7 @@ impl ReadBatch {
 
 /// A batch at the target.
 #[derive(Debug, Default)]
-pub(super) struct TransformedBatch {
+pub(crate) struct TransformedBatch {
     /// The units that were transformed.
     pub units: Vec<UnitKey>,
     /// The units that are not in it, since they cannot be transformed.
@@ -58,7 +58,7 @@ impl TransformedBatch {
     }
 
     /// The parts of units that are in the front part of a batch, and of the others.
-    pub(super) fn divided(self, job: &Job, front: &[UnitKey]) -> Result<[Self; 2], MigrateError> {
+    pub(crate) fn divided(self, job: &Job, front: &[UnitKey]) -> Result<[Self; 2], MigrateError> {
         let front: HashSet<&UnitKey> = front.iter().collect();
         let names: HashSet<String> = front.iter().map(|key| key.name()).collect();
         let (first, second): (Vec<_>, Vec<_>) =
@@ -126,7 +126,7 @@ impl TransformedBatch {
 ///
 /// # Errors
 /// A unit cannot be transformed, or a module is too slow to find those that cannot.
-pub(super) fn transform(
+pub(crate) fn transform(
     job: &Job,
     group: usize,
     read: &mut ReadBatch,

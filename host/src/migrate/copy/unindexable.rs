@@ -7,18 +7,19 @@ use bbs_lens::layout::schema::Index;
 use bbs_units::{UnitKey, text_length};
 use sea_query::{Alias, Expr, ExprTrait, Query};
 
-use super::plan::TablePlan;
-use super::quarantine::RefusedUnit;
+use super::copied_units;
 use super::transform::TransformedBatch;
-use super::trial::TRIAL;
-use super::{Context, Job, MigrateError, OnUnreadable, copied_units, start_over};
 use crate::lock::fence::Fence;
+use crate::migrate::plan::TablePlan;
+use crate::migrate::quarantine::RefusedUnit;
+use crate::migrate::trial::TRIAL;
+use crate::migrate::{Context, Job, MigrateError, OnUnreadable, start_over};
 
 /// The length of the indexed texts of a row, in bytes, up to which an entry always fits.
 const ALWAYS_FITS: i64 = 2_000;
 
 /// Whether an index could not be built because of the rows of a copy.
-pub(super) fn is_of_rows(context: &Context, fault: &MigrateError) -> bool {
+pub(crate) fn is_of_rows(context: &Context, fault: &MigrateError) -> bool {
     fault.is_refused_row() && context.database.dialect() == Dialect::Postgres
 }
 
@@ -29,7 +30,7 @@ pub(super) fn is_of_rows(context: &Context, fault: &MigrateError) -> bool {
 /// The first unit, if the operator did not choose quarantine; then a migration that no client
 /// writes to starts over, because its copies are complete up to this unit. Too many units, or the
 /// database fails.
-pub(super) async fn leave_out(
+pub(crate) async fn leave_out(
     context: &Context,
     fence: &Fence,
     job: &Job,

@@ -11,20 +11,20 @@ use bbs_lens::layout::history::{Additions, LayoutHistory, Way};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
 
-use super::state::{self, MigrationRan};
-use super::{Context, MigrateError, found};
+use super::{MigrationRan, found};
+use crate::migrate::{Context, MigrateError, state};
 
 /// The layouts of what ran on a database, and those of the catalog. They are the same unless the
 /// catalog has inserted migrations.
 #[derive(Debug, Clone)]
-pub(super) struct HistoryPair {
-    pub(super) ran: Arc<LayoutHistory>,
-    pub(super) catalog: Arc<LayoutHistory>,
+pub(crate) struct HistoryPair {
+    pub(crate) ran: Arc<LayoutHistory>,
+    pub(crate) catalog: Arc<LayoutHistory>,
 }
 
 impl HistoryPair {
     /// The layouts that the migrations declare, whatever else the tables of the database have.
-    pub(super) async fn declared(
+    pub(crate) async fn declared(
         context: &Context,
         tx: &mut Transaction,
     ) -> Result<Self, MigrateError> {
@@ -33,7 +33,7 @@ impl HistoryPair {
     }
 
     /// The declared layouts for a database on which these migrations ran.
-    pub(super) fn after(context: &Context, ran: &MigrationSet) -> Result<Self, MigrateError> {
+    pub(crate) fn after(context: &Context, ran: &MigrationSet) -> Result<Self, MigrateError> {
         let catalog = context.layouts()?;
         // Without insertions they are the same.
         let ran = if ran.inserted(&catalog.migrations()).next().is_some() {
@@ -45,7 +45,7 @@ impl HistoryPair {
     }
 
     /// The layouts with what the owner of the database has added to its tables.
-    pub(super) async fn here(
+    pub(crate) async fn here(
         context: &Context,
         tx: &mut Transaction,
     ) -> Result<Self, MigrateError> {
@@ -102,19 +102,19 @@ impl HistoryPair {
     }
 
     /// Whether a layout has a table with this name and index.
-    pub(super) fn declares_index(&self, table: &str, index: &str) -> bool {
+    pub(crate) fn declares_index(&self, table: &str, index: &str) -> bool {
         [&self.ran, &self.catalog]
             .iter()
             .any(|layouts| layouts.declares_index(table, index))
     }
 
     /// The way from a version that the database has, or had, to one of the catalog.
-    pub(super) fn way(&self, from: DataVersion, to: DataVersion) -> Way<'_> {
+    pub(crate) fn way(&self, from: DataVersion, to: DataVersion) -> Way<'_> {
         Way::between(&self.ran, &self.catalog, from, to)
     }
 
     /// Whether there are layouts for both ends of a way.
-    pub(super) fn have(&self, from: DataVersion, to: DataVersion) -> bool {
+    pub(crate) fn have(&self, from: DataVersion, to: DataVersion) -> bool {
         self.ran.at(from).is_some() && self.catalog.at(to).is_some()
     }
 }
@@ -136,7 +136,7 @@ fn with_additions_of(
 }
 
 /// The versions of the catalog.
-pub(super) fn catalog_migrations(context: &Context) -> MigrationSet {
+pub(crate) fn catalog_migrations(context: &Context) -> MigrationSet {
     context
         .manifests()
         .map(|manifest| manifest.version)
@@ -144,7 +144,7 @@ pub(super) fn catalog_migrations(context: &Context) -> MigrationSet {
 }
 
 /// The migrations of the catalog that ran on this database.
-pub(super) async fn ran(
+pub(crate) async fn ran(
     context: &Context,
     tx: &mut Transaction,
 ) -> Result<MigrationSet, MigrateError> {
@@ -158,7 +158,7 @@ pub(super) async fn ran(
 
 /// As [`ran`], with the recorded migrations that this catalog lacks. Another one may have them, and
 /// would take them for inserted without the record.
-pub(super) async fn ran_of_any_catalog(
+pub(crate) async fn ran_of_any_catalog(
     context: &Context,
     tx: &mut Transaction,
 ) -> Result<MigrationSet, MigrateError> {
@@ -195,7 +195,7 @@ fn ran_before(
 impl HistoryPair {
     /// The layout history of the database before a time, when it was at a version, and the one that
     /// it has now.
-    pub(super) async fn since(
+    pub(crate) async fn since(
         context: &Context,
         tx: &mut Transaction,
         version: DataVersion,
@@ -224,7 +224,7 @@ impl HistoryPair {
 
     /// The layout history of the database before the last migration that was completed, which began
     /// at a version, and the one that it has now.
-    pub(super) async fn since_last(
+    pub(crate) async fn since_last(
         context: &Context,
         tx: &mut Transaction,
         version: DataVersion,

@@ -8,8 +8,8 @@ use bbs_lens::layout::schema::{ColumnType, Table};
 use bbs_units::{KeyColumn, UnitKey, UnitPage, UnitSource, select_units};
 use sea_query::{Alias, Cond, Expr, ExprTrait, Query};
 
-use super::MigrateError;
 use crate::lock::fence::Fence;
+use crate::migrate::MigrateError;
 
 /// The most keys whose rows are changed in one transaction.
 const MOST_KEYS: u64 = 500;
@@ -22,7 +22,7 @@ const MOST_BYTES: u64 = 4 << 20;
 ///
 /// # Errors
 /// Another host has raised the fence, or the database fails. Some of the rows may be gone then.
-pub(super) async fn remove(
+pub(crate) async fn remove(
     fence: &Fence,
     table: &Table,
     condition: Cond,
@@ -54,9 +54,9 @@ pub(super) async fn remove(
 
 /// Rows of a table that meet a condition, in pieces of bounded size: by the order of the first
 /// column of the primary key, which is a text.
-pub(super) struct Pieces<'a> {
-    pub(super) table: &'a Table,
-    pub(super) condition: Cond,
+pub(crate) struct Pieces<'a> {
+    pub(crate) table: &'a Table,
+    pub(crate) condition: Cond,
 }
 
 impl Pieces<'_> {
@@ -65,7 +65,7 @@ impl Pieces<'_> {
     }
 
     /// The rows of the piece that ends with a key.
-    pub(super) fn rows(&self, after: Option<&str>, last: &str) -> Cond {
+    pub(crate) fn rows(&self, after: Option<&str>, last: &str) -> Cond {
         let key = || Expr::col(self.key());
         Cond::all()
             .add(self.condition.clone())
@@ -75,7 +75,7 @@ impl Pieces<'_> {
 
     /// The last key of the next piece: as many keys as are within the bounds, and at least one.
     /// `None` if there is no row.
-    pub(super) async fn last_key(
+    pub(crate) async fn last_key(
         &self,
         tx: &mut Transaction,
         after: Option<&str>,

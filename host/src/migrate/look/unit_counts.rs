@@ -5,10 +5,10 @@ use bbs_database::{StatementResult, Transaction};
 use bbs_units::{UnitKey, unit_key, within};
 use sea_query::{Alias, Expr, Query, UnionType};
 
-use super::{MigrateError, Work};
+use crate::migrate::{MigrateError, Work};
 
 /// Counts the units of a group that have rows, up to one of them.
-pub(super) async fn units(
+pub(crate) async fn units(
     tx: &mut Transaction,
     work: &Work,
     group: usize,

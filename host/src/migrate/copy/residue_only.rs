@@ -5,11 +5,12 @@ use bbs_database::Transaction;
 use bbs_lens::Residue;
 use bbs_units::{TableRows, UnitBatch, UnitKey, WantedColumns};
 
-use super::{MigrateError, Work, residue};
+use crate::migrate::state::residue;
+use crate::migrate::{MigrateError, Work};
 
 /// Which units of a group are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Pass {
+pub(crate) enum Pass {
     /// Units that have rows in the tables of the group, in the order of their keys.
     Stored,
     /// Units that have no rows there and of which the other direction saved rows of dropped tables,
@@ -19,7 +20,7 @@ pub(super) enum Pass {
 
 /// Units without rows in the tables of their group; at least one.
 #[derive(Debug)]
-pub(super) struct UnitsWithoutRows {
+pub(crate) struct UnitsWithoutRows {
     pub units: Vec<UnitKey>,
     /// The last key of their range, behind which the next ones begin. It may have been left out of
     /// the units.
@@ -28,7 +29,7 @@ pub(super) struct UnitsWithoutRows {
 
 /// The next units of which only residue of dropped tables is left, for a group that restores
 /// tables.
-pub(super) async fn next_units(
+pub(crate) async fn next_units(
     work: &Work,
     tx: &mut Transaction,
     group: usize,
@@ -78,7 +79,7 @@ async fn leave_out_stored(
 
 /// A batch of these units without rows, and their residue. Where that is too large to be in memory
 /// at once, only the first units are in the batch.
-pub(super) async fn load(
+pub(crate) async fn load(
     work: &Work,
     tx: &mut Transaction,
     wanted: &WantedColumns,

@@ -9,13 +9,13 @@ use bbs_database::{Dialect, StatementResult, Transaction};
 use bbs_lens::layout::history::LayoutHistory;
 use bbs_lens::layout::schema::{Layout, Table};
 
-use super::error::in_catalog;
-use super::plan::{Strategy, TablePlan, replaced, side_table};
-use super::{HistoryPair, MigrateError, Work, state};
+use crate::migrate::error::in_catalog;
+use crate::migrate::plan::{Strategy, TablePlan, replaced, side_table};
+use crate::migrate::{HistoryPair, MigrateError, Work, state};
 
 /// The names that the migration needs are free, or those of empty tables, which it may drop; those
 /// of replaced tables are free, and so are those of new columns and indexes.
-pub(super) async fn check(
+pub(crate) async fn check(
     tx: &mut Transaction,
     histories: &HistoryPair,
     work: &Work,
@@ -76,7 +76,7 @@ pub(super) async fn check(
 
 /// The names of the indexes of a layout are free, or those of indexes of the catalog's tables,
 /// which are dropped before those of the layout are created.
-pub(super) async fn check_of_new_tables(
+pub(crate) async fn check_of_new_tables(
     tx: &mut Transaction,
     layouts: &LayoutHistory,
     layout: &Layout,
@@ -124,7 +124,7 @@ fn in_the_way(name: &str, object: String) -> MigrateError {
 
 /// The columns and indexes of a table whose names are equal, for the server, to those of others that
 /// it gets.
-pub(super) fn alike(work: &Work, table: &str, found: &PhysicalTable) -> Vec<MigrateError> {
+pub(crate) fn alike(work: &Work, table: &str, found: &PhysicalTable) -> Vec<MigrateError> {
     let is_changed = |plan: &&TablePlan| {
         plan.strategy != Strategy::Untouched && plan.replaces(&work.lens) == Some(table)
     };

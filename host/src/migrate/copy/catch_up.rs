@@ -12,11 +12,11 @@ use bbs_work::pauses;
 use bbs_work::progress::Counted;
 use tokio::time::{Instant, timeout};
 
-use super::changed_units::{self, ChangedUnit};
 use super::copied_units::{COPIES, CopiedUnits};
-use super::own_tables::CHANGED_UNIT;
-use super::{Context, Job, MigrateError, fault, state};
 use crate::lock::fence::Fence;
+use crate::migrate::state::changed_units::{self, ChangedUnit};
+use crate::migrate::state::own_tables::CHANGED_UNIT;
+use crate::migrate::{Context, Job, MigrateError, fault, state};
 
 /// The units that are copied again at a time.
 const UNITS: u64 = 100;
@@ -27,7 +27,7 @@ const MODULE_WAIT: Duration = Duration::from_secs(1);
 
 /// The calls of clients while units are copied again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Meanwhile {
+pub(crate) enum Meanwhile {
     /// They read and write: the work can be paused, and rests.
     Call,
     /// They write; those whose lists have several pages wait for the cut-over.
@@ -43,7 +43,7 @@ pub(super) enum Meanwhile {
 /// # Errors
 /// A unit cannot be transformed, another host has raised the fence, or the database fails. If clients
 /// wait, [`MigrateError::Behind`] if modules take long for a unit.
-pub(super) async fn catch_up(
+pub(crate) async fn catch_up(
     context: &Context,
     fence: &Fence,
     job: &Arc<Job>,

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use bbs_database::{Database, StatementResult, schema, signed, sql, upsert};
 
 use super::own_tables::{CATALOG_SERIAL, catalog_serial};
-use super::{LockWaits, MigrateError, state};
 use crate::lock::fence::Fence;
+use crate::migrate::{LockWaits, MigrateError, state};
 
 /// The remembered serials, by the name of the catalog.
 ///

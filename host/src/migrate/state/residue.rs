@@ -13,13 +13,13 @@ use bbs_units::residue::left_by;
 use sea_query::{Cond, Expr, ExprTrait, Order, Query};
 
 use super::own_tables::{QUARANTINE, RESIDUE};
-use super::state::exists;
-use super::{Context, MigrateError, history_pair, removal};
+use super::{exists, history_pair, removal};
 use crate::lock::fence::Fence;
+use crate::migrate::{Context, MigrateError};
 
 /// The residue that a migration gives back: versions and tables. None in a database that is begun
 /// anew: its residue belongs to records that are gone.
-pub(super) async fn restorable(
+pub(crate) async fn restorable(
     tx: &mut Transaction,
     way: Way<'_>,
 ) -> Result<BTreeSet<(DataVersion, String)>, MigrateError> {
@@ -37,7 +37,7 @@ pub(super) async fn restorable(
 }
 
 /// Units of dropped tables of which only residue is left, after a given one.
-pub(super) async fn units_of(
+pub(crate) async fn units_of(
     tx: &mut Transaction,
     restored: &[LeftTable],
     after: Option<&str>,
@@ -59,7 +59,7 @@ pub(super) async fn units_of(
 }
 
 /// The number of units of dropped tables of which residue is left.
-pub(super) async fn count_units(
+pub(crate) async fn count_units(
     tx: &mut Transaction,
     restored: &[LeftTable],
 ) -> Result<u64, MigrateError> {
@@ -104,7 +104,7 @@ fn useless(ran: &MigrationSet) -> Cond {
 
 /// Removes what a complete migration has given back, or what one has saved that is not completed.
 /// Clients may write the same units meanwhile.
-pub(super) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
+pub(crate) async fn remove_useless(context: &Context, fence: &Fence) -> Result<(), MigrateError> {
     let mut reader = context.database.read().await?;
     let ran = history_pair::ran_of_any_catalog(context, &mut reader).await?;
     drop(reader);
