@@ -110,9 +110,6 @@ pub struct SealedScope {
 
 impl SealedScope {
     /// The sealed tables of a layout and of the host (`own`) that exist in the database.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn find(
         database: &Database,
         data_version: DataVersion,

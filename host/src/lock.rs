@@ -121,9 +121,6 @@ impl MasterLock {
 
     /// Whether the lock is a lease that no host holds. Then taking it would be this host's first
     /// write, so the database can be inspected before that.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn is_free_lease(&self) -> Result<bool, LockError> {
         match self {
             Self::File { .. } | Self::Locket(_) => Ok(false),

@@ -21,9 +21,6 @@ use super::{DomainError, Page, Service};
 use crate::store::ReadableSlot;
 
 /// Lists the actual LRPs of a page that match a filter.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn list(
     page: &mut Page,
     filter: &ActualLrpFilter,

@@ -332,9 +332,6 @@ pub async fn remove(
 }
 
 /// Lists the desired LRPs of a page that match a filter.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn list(
     page: &mut Page,
     filter: &DesiredLrpFilter,
@@ -360,9 +357,6 @@ pub async fn get(reader: &mut Reader, process_guid: &[u8]) -> Result<DesiredLrp,
 }
 
 /// Lists the scheduling parts of a page that match a filter.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn scheduling_infos(
     page: &mut Page,
     filter: &DesiredLrpFilter,
@@ -374,9 +368,6 @@ pub async fn scheduling_infos(
 
 /// Lists the scheduling parts of a page that match a filter; two for a desired LRP while an update
 /// is under way, with the current definition and then with the previous one.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn scheduling_infos_of_definitions(
     page: &mut Page,
     filter: &DesiredLrpFilter,
@@ -436,9 +427,6 @@ async fn with_previous(
 }
 
 /// Lists the routing parts of a page that match a filter.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn routing_infos(
     page: &mut Page,
     filter: &DesiredLrpFilter,

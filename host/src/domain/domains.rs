@@ -12,18 +12,12 @@ use crate::store::Reader;
 const SECOND_NS: i64 = 1_000_000_000;
 
 /// The fresh domains. Expiry is compared to the nearest second, as in Diego.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn list(reader: &mut Reader) -> Result<Vec<Text>, DomainError> {
     let now_ns = reader.now_ns();
     Ok(reader.domains(nearest_second(now_ns)).await?)
 }
 
 /// Keeps a domain fresh for `ttl_s` seconds; zero means for ever.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn upsert(service: &Service, domain: &[u8], ttl_s: u32) -> Result<(), DomainError> {
     let store = service.store();
     let expire_time_ns = match ttl_s {

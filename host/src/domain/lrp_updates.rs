@@ -117,9 +117,6 @@ pub(super) fn spawn(service: Service, process_guid: Text) {
 }
 
 /// Works on all updates under way, which may be those that an earlier host began.
-///
-/// # Errors
-/// Errors of the store.
 pub(super) async fn find_all(service: &Service) -> Result<(), DomainError> {
     let updates = service
         .store()

@@ -20,9 +20,6 @@ use crate::metrics::CellTaskEvent;
 use crate::store::Reader;
 
 /// Lists the tasks of a page that match a filter.
-///
-/// # Errors
-/// Errors of the store.
 pub async fn list(page: &mut Page, filter: &TaskFilter) -> Result<Vec<Task>, DomainError> {
     let range = page.range();
     let listed = page.reader().tasks(filter, &range).await?;

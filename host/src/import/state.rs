@@ -109,9 +109,6 @@ pub(super) async fn write(tx: &mut Transaction, state: &ImportState) -> Result<(
 }
 
 /// Records how far the import is.
-///
-/// # Errors
-/// The database fails.
 pub async fn write_phase(tx: &mut Transaction, phase: ImportPhase) -> Result<(), ImportError> {
     let update = sql("UPDATE bbs_import SET phase = ? WHERE id = 1").bind(phase.name());
     tx.execute(update).await.about(IMPORT)?;

@@ -316,9 +316,6 @@ async fn with_quarantine(
 
 /// The result that [`rotate_all`] would have now. Opens everything that is not under the active
 /// key, and writes nothing.
-///
-/// # Errors
-/// If the database cannot be read.
 pub async fn survey(context: &RotationContext) -> Result<Rotated, KeysError> {
     with_quarantine(context, None, survey_tables(context).await?).await
 }

@@ -59,9 +59,6 @@ pub struct Unfinished {
 
 /// The rotation that has begun or is due, if texts may be under other keys than the active one.
 /// Cheap: scans nothing.
-///
-/// # Errors
-/// If the database cannot be read.
 pub async fn unfinished(
     database: &Database,
     keyring: &Keyring,
@@ -86,9 +83,6 @@ pub async fn unfinished(
 }
 
 /// Reports the state of the keys. Scans every sealed table.
-///
-/// # Errors
-/// If the database cannot be read.
 pub async fn status(
     database: &Database,
     keyring: &Keyring,

@@ -192,9 +192,6 @@ impl Fence {
 
     /// The fence of the current master, for a command that writes besides a serving host: its
     /// transactions commit only while that host is the master. Raises nothing, and needs no lock.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn of_master(database: &Database) -> Result<Self, FenceError> {
         let mut tx = database.read().await?;
         let is_there = schema::exists(&mut tx, FENCE_TABLE)

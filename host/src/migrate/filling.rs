@@ -118,9 +118,6 @@ pub async fn create_indexes(
 
 /// Gives the database its version, and the label of the key that all its records are sealed with.
 /// From then on it is migrated and served as any other.
-///
-/// # Errors
-/// The database fails.
 pub async fn declare(
     tx: &mut Transaction,
     version: DataVersion,

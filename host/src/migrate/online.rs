@@ -106,9 +106,6 @@ impl Online {
     }
 
     /// Does ahead what the cut-over would make clients wait for.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn prepare_cut_over(&self, context: &Context) -> Result<(), MigrateError> {
         let done = context.database.checkpoint().await;
         Ok(done.about("the log of the database")?)

@@ -298,9 +298,6 @@ const COLUMNS: [&str; 12] = [
 ];
 
 /// The units in quarantine, oldest first.
-///
-/// # Errors
-/// The database fails.
 pub async fn list(context: &Context) -> Result<Vec<QuarantineEntry>, MigrateError> {
     entries(&mut context.database.read().await?).await
 }

@@ -287,9 +287,6 @@ fn decided(
 }
 
 /// The target of the migration that is under way; a run to it completes that migration.
-///
-/// # Errors
-/// The database fails.
 pub async fn resumable(database: &Database) -> Result<Option<DataVersion>, MigrateError> {
     let mut reader = database.read().await?;
     Ok(resumed_to(state::underway(&mut reader).await?.as_ref()))
@@ -399,9 +396,6 @@ enum PlanRefusal {
 }
 
 /// Why a start with this intent ends before it writes anything, if it does.
-///
-/// # Errors
-/// The database fails.
 async fn refusal(context: &Context, intent: Intent) -> Result<Option<PlanRefusal>, MigrateError> {
     match look(context, intent).await {
         Ok(Decision::ShutDown(reason)) => Ok(Some(PlanRefusal::Version(reason))),

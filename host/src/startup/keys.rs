@@ -93,9 +93,6 @@ impl Prepared {
     }
 
     /// The configured keys that do not open a sample of the texts under their labels.
-    ///
-    /// # Errors
-    /// If the database cannot be read.
     pub async fn wrong_keys(&self) -> Result<Vec<WrongKey>, StartupError> {
         let scope = self.sealed_as_found().await?;
         Ok(keys::wrong_keys(&self.database, &self.keyring, &scope).await?)
@@ -206,9 +203,6 @@ impl Prepared {
 
     /// The result that [`rotate_all`](Self::rotate_all) would have now. Reads everything that is
     /// not under the active key, and writes nothing.
-    ///
-    /// # Errors
-    /// The database cannot be read.
     pub async fn survey_rotation(&self, scope: SealedScope) -> Result<Rotated, StartupError> {
         Ok(keys::survey(&self.keys_context(scope)).await?)
     }

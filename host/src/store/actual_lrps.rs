@@ -85,9 +85,6 @@ const PLAIN: Projection<ActualLrp> = TABLE.read(plain).columns(&[
 
 impl Reader {
     /// The last key of a page of instances; reads no instances.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn instances_page_end(
         &mut self,
         after: Option<&Key>,
@@ -137,9 +134,6 @@ impl Reader {
 
 impl Writer {
     /// Deletes the unclaimed and crashed instances from an index upwards.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn delete_waiting(
         &mut self,
         process_guid: &[u8],

@@ -292,9 +292,6 @@ impl Writer {
     /// Writes the current definition of a desired LRP, the id of the previous one, and the
     /// modification tag. The definition may be one that is stored already, so its size is not
     /// checked.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn switch_definition(&mut self, lrp: &DesiredLrp) -> Result<(), StoreError> {
         let info = &lrp.scheduling;
         let mut values = self.definition_columns(TABLE, lrp)?;
@@ -312,9 +309,6 @@ impl Writer {
     }
 
     /// Ends the update of a desired LRP: it has no previous definition any more.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn forget_previous_definition(
         &mut self,
         process_guid: &[u8],
@@ -331,9 +325,6 @@ impl Writer {
 
     /// The current definition of a desired LRP and how its instances are replaced, also of a record
     /// that is otherwise unreadable; locked until the transaction ends.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn update_target(
         &mut self,
         process_guid: &[u8],

@@ -32,9 +32,6 @@ impl Reader {
 
     /// Whether a domain that expires after a time has this name, as the database compares names: a
     /// collation of MySQL may ignore case.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn has_domain(
         &mut self,
         name: &[u8],
@@ -47,9 +44,6 @@ impl Reader {
 
 impl Writer {
     /// Inserts a domain, or updates its expiry time.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn upsert_domain(
         &mut self,
         domain: &[u8],
@@ -69,9 +63,6 @@ impl Writer {
     }
 
     /// Deletes a domain unless it has been refreshed in the meantime.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn delete_expired_domain(
         &mut self,
         domain: &[u8],

@@ -149,9 +149,6 @@ impl Reader {
     }
 
     /// How many definitions the desired LRP of a process guid has had, as far as they are kept.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn definitions_of(
         &mut self,
         process_guid: &[u8],
@@ -211,9 +208,6 @@ impl Writer {
     }
 
     /// As [`Reader::definitions_of`].
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn definitions_of(
         &mut self,
         process_guid: &[u8],
@@ -305,9 +299,6 @@ impl Writer {
     }
 
     /// Sets when a definition was last active.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn archive_definition(
         &mut self,
         process_guid: &[u8],
@@ -322,9 +313,6 @@ impl Writer {
     }
 
     /// Deletes a definition.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn delete_definition(
         &mut self,
         process_guid: &[u8],
@@ -337,9 +325,6 @@ impl Writer {
     }
 
     /// Deletes all definitions of a process guid that are not the current one.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn delete_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
         self.delete(DEFINITIONS, process_guid, Filter::everything())
             .await
@@ -347,9 +332,6 @@ impl Writer {
     }
 
     /// The update of a process guid.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn lrp_update(
         &mut self,
         process_guid: &[u8],
@@ -374,9 +356,6 @@ impl Writer {
     }
 
     /// Deletes the update of a process guid.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn end_update(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
         self.delete(UPDATES, process_guid, Filter::everything())
             .await

@@ -83,9 +83,6 @@ impl Writer {
     }
 
     /// Inserts a task.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn insert_task(&mut self, task: &Task) -> Result<(), StoreError> {
         let mut values = vec![
             self.plain(TABLE, "guid", &task.guid)?,
@@ -100,9 +97,6 @@ impl Writer {
 
     /// Writes the columns of a task that can change. Replaces the texts of failures and rejections
     /// by the excerpts that are stored.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn update_task(&mut self, task: &mut Task) -> Result<(), StoreError> {
         for text in [&mut task.failure_reason, &mut task.rejection_reason] {
             *text = self.excerpt(text).into();
@@ -134,9 +128,6 @@ impl Writer {
     }
 
     /// Deletes a task; returns whether there was one.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn delete_task(&mut self, guid: &[u8]) -> Result<bool, StoreError> {
         Ok(self.delete_unit(TABLE, guid).await? > 0)
     }

@@ -74,9 +74,6 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
 
     /// The keys of the units of a table of which a row was kept since this time, or left out by the
     /// import from etcd, and whose hold has not ended.
-    ///
-    /// # Errors
-    /// The database fails.
     fn kept_since<'a>(
         &'a self,
         tx: &'a mut Transaction,
@@ -86,9 +83,6 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
 
     /// Ends the hold of a unit of a table: [`Self::kept_since`] leaves out the rows that are kept
     /// of it by now.
-    ///
-    /// # Errors
-    /// The database fails.
     fn end_hold<'a>(
         &'a self,
         tx: &'a mut Transaction,
@@ -97,9 +91,6 @@ pub trait Quarantine: Send + Sync + std::fmt::Debug {
     ) -> BoxFuture<'a, Result<(), QuarantineError>>;
 
     /// The keys of all units of which rows are in quarantine, for whatever reason.
-    ///
-    /// # Errors
-    /// The database fails.
     fn kept<'a>(
         &'a self,
         tx: &'a mut Transaction,
@@ -166,9 +157,6 @@ impl Store {
 impl Reader {
     /// The keys of the records that were put in quarantine since this time because they could not
     /// be read, or not be imported, and whose hold has not ended.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn quarantined_since(
         &mut self,
         kind: EntityKind,
@@ -209,9 +197,6 @@ async fn kept_classes<'a>(
 
 impl Writer {
     /// As [`Reader::quarantined_since`].
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn quarantined_since(
         &mut self,
         kind: EntityKind,
@@ -222,9 +207,6 @@ impl Writer {
 
     /// Ends the hold of a record: [`Self::quarantined_since`] has it only if it is put in
     /// quarantine again.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn end_hold(&mut self, kind: EntityKind, key: &[u8]) -> Result<(), StoreError> {
         let Some(quarantine) = self.access.quarantine.clone() else {
             return Ok(());
@@ -236,9 +218,6 @@ impl Writer {
 
     /// Whether a row with a key may be in quarantine, and rows with that key in other tables may
     /// be those of its record. Only the first call reads the database.
-    ///
-    /// # Errors
-    /// The database fails.
     pub async fn may_be_in_quarantine(&mut self, key: &[u8]) -> Result<bool, StoreError> {
         let kept = kept_classes(&self.access, &mut self.session).await?;
         let class = self.session.store.lock_class(key);
@@ -264,9 +243,6 @@ impl Writer {
 
     /// Moves those rows of a record that cannot be read into quarantine, if there is one, and
     /// returns them.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn quarantine_unreadable(
         &mut self,
         kind: EntityKind,

@@ -24,9 +24,6 @@ pub struct ForeignRecord<'a> {
 }
 
 /// Stores a record of another store with the bytes that it has there.
-///
-/// # Errors
-/// The database fails.
 pub async fn keep_foreign(
     tx: &mut Transaction,
     context: &Context,

@@ -18,9 +18,6 @@ fn has_rows(entry: &&QuarantineEntry) -> bool {
 
 /// Gives `found` each text inside an entry, and returns the number of entries of which the content
 /// does not open: their texts are unknown.
-///
-/// # Errors
-/// The database fails.
 pub async fn inner_texts(
     database: &Database,
     keyring: &Keyring,

@@ -79,9 +79,6 @@ impl SettledTransaction {
     }
 
     /// Ends it as the mode says.
-    ///
-    /// # Errors
-    /// The database fails.
     pub(super) async fn end(self, mode: WriteMode) -> Result<(), MigrateError> {
         if mode == WriteMode::Real {
             self.tx.commit().await.about(QUARANTINE)?;

@@ -13,9 +13,6 @@ use crate::lock::fence::Fence;
 use crate::migrate::{LockWaits, MigrateError, state};
 
 /// The remembered serials, by the name of the catalog.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn catalog_serials(database: &Database) -> Result<BTreeMap<String, u64>, MigrateError> {
     let mut tx = database.read().await?;
     if !state::exists(&mut tx, CATALOG_SERIAL).await? {

@@ -205,9 +205,6 @@ pub(crate) async fn reopen_last(tx: &mut Transaction) -> Result<(), MigrateError
 }
 
 /// The migrations of this database, oldest first. Reads only.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn runs(database: &Database) -> Result<Vec<MigrationRun>, MigrateError> {
     let mut reader = database.read().await?;
     if !exists(&mut reader, RUN).await? {
@@ -242,9 +239,6 @@ fn read(row: &Row) -> Result<MigrationRun, SqlError> {
 
 /// The migrations of the catalog that ran on this database, in their order, those that were
 /// reversed since among them. Reads only.
-///
-/// # Errors
-/// The database cannot be read.
 pub async fn migrations_ran(context: &Context) -> Result<Vec<MigrationRan>, MigrateError> {
     state::history(&mut context.database.read().await?).await
 }

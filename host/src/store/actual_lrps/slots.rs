@@ -200,9 +200,6 @@ impl Writer {
 
     /// The indices of a process guid, from one upwards, that have an ordinary instance, including
     /// unreadable ones.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn indices(
         &mut self,
         process_guid: &[u8],
@@ -236,9 +233,6 @@ impl Writer {
     }
 
     /// The number of ordinary instances of a process guid that are running.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn running(&mut self, process_guid: &[u8]) -> Result<usize, StoreError> {
         let running = Filter::everything()
             .is("presence", Presence::Ordinary as i32)
@@ -251,9 +245,6 @@ impl Writer {
 
     /// Leaves open which definition the instances of a process guid run, whose desired LRP is
     /// removed. No change that a client of Diego sees.
-    ///
-    /// # Errors
-    /// As of [`Writer`].
     pub async fn forget_definitions(&mut self, process_guid: &[u8]) -> Result<(), StoreError> {
         let values = vec![
             self.plain(TABLE, "desired_lrp_definition_id", b"")?,
