@@ -11,7 +11,7 @@ use bbs_lens::transform::RunArguments;
 use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
-use super::changed::{annotated, annotations, call, followed, noted};
+use super::changed::{annotated, annotations, call, followed, noted, replace_originals};
 use super::world::TestEngine;
 use crate::lock::fence::Fence;
 use crate::migrate::*;
@@ -82,10 +82,7 @@ async fn clients_write_while_modules_are_slow_for_what_they_have_changed() {
     let (caught_up, ()) = tokio::join!(online.catch_up(&world.context, &fence), clients);
     caught_up.unwrap();
     assert_eq!(world.count("bbs_changed_unit").await, 2, "few are left");
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     clean_up(&world.context, &fence).await.unwrap();
     assert_eq!(
         annotations(&world).await,
@@ -112,10 +109,7 @@ async fn cut_over_is_given_up_while_modules_are_slow_for_what_clients_have_chang
     };
     assert_eq!(unit, "app-00001");
     assert_eq!(world.count("bbs_changed_unit").await, 1);
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     clean_up(&world.context, &fence).await.unwrap();
     assert_eq!(
         annotations(&world).await,

@@ -97,6 +97,11 @@ pub(super) async fn followed(world: &TestEngine, wanted: DataVersion) -> (Fence,
     (fence, online)
 }
 
+/// Replaces the originals with their copies, for clients that make no calls meanwhile.
+pub(super) async fn replace_originals(world: &TestEngine, fence: &Fence, online: &online::Online) {
+    online.cut_over(&world.context, fence, || {}).await.unwrap();
+}
+
 /// The migration as the process with this fence begins it, also once more.
 async fn followed_again(world: &TestEngine, fence: &Fence, wanted: DataVersion) -> online::Online {
     let intent = Intent::Up { wanted };
@@ -164,10 +169,7 @@ async fn unit_that_a_client_changes_while_its_batch_is_transformed_is_copied_as_
     call(&fence, &*recorder, "app-00006", change, true).await;
     call(&fence, &*recorder, "app-00007", change, false).await;
     assert_eq!(world.count("bbs_changed_unit").await, 1);
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     clean_up(&world.context, &fence).await.unwrap();
 
     assert_eq!(
@@ -194,10 +196,7 @@ async fn unit_that_a_client_creates_after_the_copy_is_copied_once_by_a_resumed_m
     let (fence, online) = followed(&world, 2).await;
     assert_eq!(world.count("desired_lrps__2").await, 3, "the copy stays");
     online.copy(&world.context, &fence).await.unwrap();
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     clean_up(&world.context, &fence).await.unwrap();
     assert_eq!(
         annotations(&world).await,
@@ -223,10 +222,7 @@ async fn copy_is_begun_anew_after_another_program_has_written() {
         .await;
     let (fence, online) = followed(&world, 3).await;
     online.copy(&world.context, &fence).await.unwrap();
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     assert_eq!(world.rows("actual_lrps").await[0]["state"], "CRASHED");
 }
 
@@ -260,10 +256,7 @@ async fn many_changed_units_are_copied_again() {
     }
     online.catch_up(&world.context, &fence).await.unwrap();
     assert_eq!(world.count("bbs_changed_unit").await, 0);
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     let lengths = "SELECT group_concat(DISTINCT length(annotation)) FROM desired_lrps";
     assert_eq!(world.text(lengths).await, "16,15006");
     assert_eq!(world.count("desired_lrps").await, 250);
@@ -360,10 +353,7 @@ async fn catch_up_ends_although_clients_change_as_many_units_meanwhile() {
     assert!(calls < 10, "the catch-up ends once clients rest");
 
     assert_eq!(world.count("bbs_changed_unit").await, CHANGED_UNITS as i64);
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     let changed =
         format!("SELECT count(*) FROM desired_lrps WHERE annotation = 'noted during call {calls}'");
     assert_eq!(world.text(&changed).await, CHANGED_UNITS.to_string());
@@ -398,10 +388,7 @@ async fn copies_are_verified_although_clients_change_many_units_meanwhile() {
 
     world.execute("DROP TRIGGER changed_again").await;
     online.catch_up(&world.context, &fence).await.unwrap();
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     let noted = "SELECT count(*) FROM desired_lrps WHERE annotation = 'noted first'";
     assert_eq!(world.text(noted).await, UNITS.to_string());
 }

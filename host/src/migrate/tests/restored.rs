@@ -10,7 +10,7 @@ use bbs_lens::layout::schema::{Column, Table};
 use bbs_lens::layout::values::{ColumnBuilder, Encoding, Value};
 use bbs_lens::transform::RunArguments;
 
-use super::changed::followed;
+use super::changed::{followed, replace_originals};
 use super::migrations::{self, all};
 use super::world::{TestEngine, at_unit};
 use crate::migrate::*;
@@ -427,10 +427,7 @@ async fn units_only_in_a_dropped_table_are_restored_while_clients_write() {
         .unwrap();
     tx.commit().await.unwrap();
     online.copy(&world.context, &fence).await.unwrap();
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     clean_up(&world.context, &fence).await.unwrap();
     let found = words(&world).await;
     assert_eq!(
@@ -467,10 +464,7 @@ async fn change_of_a_dropped_table_beside_its_migration_is_given_back() {
         .await
         .unwrap();
     tx.commit().await.unwrap();
-    online
-        .cut_over(&world.context, &fence, || {})
-        .await
-        .unwrap();
+    replace_originals(&world, &fence, &online).await;
     clean_up(&world.context, &fence).await.unwrap();
     world.down(3).await.unwrap();
     assert_eq!(
