@@ -1,7 +1,9 @@
 //! The output of commands: that of ended ones, and a place that takes none.
 
 use std::fs::File;
-use std::process::Output;
+use std::process::{Command, Output};
+
+use super::PATIENCE;
 
 /// A standard output for commands that refuses every byte, as a full disk does.
 pub fn full_disk() -> File {
@@ -9,6 +11,17 @@ pub fn full_disk() -> File {
         .write(true)
         .open("/dev/full")
         .expect("Linux has the device")
+}
+
+/// Runs a command that must end by itself.
+pub async fn ended(command: Command) -> Output {
+    let output = tokio::process::Command::from(command)
+        .kill_on_drop(true)
+        .output();
+    tokio::time::timeout(PATIENCE, output)
+        .await
+        .expect("the command ends")
+        .expect("the executable starts")
 }
 
 /// The standard error of a command.

@@ -12,7 +12,7 @@ use bbs_proto::models::error::Type;
 use bbs_proto::{v0_9, v0_10};
 use serde_json::{Value, json};
 
-use crate::api::run_action;
+use crate::api::{desire, run_action};
 use crate::harness::database::{Kind, on_each_database};
 use crate::harness::event_stream::EventStream;
 use crate::harness::http_client;
@@ -93,15 +93,7 @@ pub async fn desire_native(server: &Server, process_guid: &str, domain: &str) {
         }],
         ..Default::default()
     };
-    let reply = server
-        .call(
-            "/v1/desired_lrp/desire.r2",
-            &proto::DesireLrpRequest {
-                desired_lrp: Some(lrp),
-            },
-        )
-        .await;
-    reply.assert_no_error();
+    desire(server, lrp).await;
 }
 
 /// Goal: calls of old clients queue before they begin, and do not fail for lack of a translator

@@ -3,37 +3,18 @@
 
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Command;
 
-use crate::harness::PATIENCE;
 use crate::harness::database::{Kind, TestDatabase};
 use crate::harness::host::Installation;
 use crate::harness::modules::{copy_folder, modules};
+use crate::harness::output::{ended, text};
 
 /// A copy of the default modules.
 fn copied_modules() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
     copy_folder(&modules(), folder.path());
     folder
-}
-
-fn text(output: &Output) -> String {
-    format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    )
-}
-
-/// Runs a command that must end by itself.
-async fn run(command: Command) -> Output {
-    let output = tokio::process::Command::from(command)
-        .kill_on_drop(true)
-        .output();
-    tokio::time::timeout(PATIENCE, output)
-        .await
-        .expect("the command ends")
-        .expect("the executable starts")
 }
 
 /// Goal: a start reads only regular files, of limited size, so that no file can block or exhaust
@@ -54,7 +35,7 @@ async fn start_ends_at_a_file_that_is_no_regular_file() {
         for kind in ["device", "fifo"] {
             std::fs::remove_file(&path).unwrap();
             make(kind, &path);
-            let output = run(installation.command(&["serve"])).await;
+            let output = ended(installation.command(&["serve"])).await;
             let message = text(&output);
             assert_eq!(output.status.code(), Some(2), "{message}");
             assert!(
@@ -67,7 +48,7 @@ async fn start_ends_at_a_file_that_is_no_regular_file() {
     }
     let mut command = Command::new(crate::harness::bbs());
     command.args(["serve", "--config", "/dev/zero"]);
-    let output = run(command).await;
+    let output = ended(command).await;
     assert!(
         text(&output).contains("not a regular file"),
         "{}",
@@ -125,7 +106,7 @@ async fn dev_listens_on_the_loopback_interface_only() {
             .arg(&data)
             .arg("--modules")
             .arg(modules());
-        let output = run(command).await;
+        let output = ended(command).await;
         assert!(!output.status.success(), "{}", text(&output));
         assert!(
             text(&output).contains("other machines can reach it"),

@@ -8,19 +8,9 @@ use bbs_client::{Client, models};
 use serde_json::{Value, json};
 
 use super::{client, command, errors, json, succeed};
+use crate::dev::dev_with_cells;
 use crate::harness::host::Host;
-use crate::harness::{self, modules, terminal};
-
-fn dev(data: &Path, cells: u16) -> Host {
-    let mut command = harness::command();
-    command
-        .args(["dev", "--listen", "127.0.0.1:0", "--data"])
-        .arg(data)
-        .arg("--modules")
-        .arg(modules::modules());
-    command.args(["--cells", &cells.to_string()]);
-    Host::start(command, "serving diego's api")
-}
+use crate::harness::{self, terminal};
 
 fn example(name: &str) -> PathBuf {
     harness::workspace().join("sdk/client/examples").join(name)
@@ -48,7 +38,7 @@ fn rows(table: &str) -> Vec<Vec<String>> {
 #[test]
 fn lrp_is_created_scaled_updated_halted_cancelled_rolled_back_and_removed() {
     let folder = tempfile::tempdir().unwrap();
-    let mut host = dev(folder.path(), 3);
+    let mut host = dev_with_cells(folder.path(), 3);
     let url = host.url("");
     create_and_scale(&url, &mut host);
     update_to_the_end(&url);
@@ -233,7 +223,7 @@ fn cancel_and_roll_back(url: &str) {
 #[test]
 fn watch_prints_each_event_and_each_status_as_a_line_of_json() {
     let folder = tempfile::tempdir().unwrap();
-    let mut host = dev(folder.path(), 1);
+    let mut host = dev_with_cells(folder.path(), 1);
     let url = host.url("");
     succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
     host.wait_for_line(|line| line.ends_with("instance 0 of hello runs"));
@@ -336,7 +326,7 @@ async fn crash_three_times(client: &Client, index: i32) {
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_without_an_update_fails_if_instances_fail() {
     let folder = tempfile::tempdir().unwrap();
-    let host = dev(folder.path(), 0);
+    let host = dev_with_cells(folder.path(), 0);
     let url = host.url("");
     succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
     assert_eq!(
@@ -363,7 +353,7 @@ async fn watch_without_an_update_fails_if_instances_fail() {
 #[tokio::test(flavor = "multi_thread")]
 async fn watch_of_a_halted_cancellation_advises_commands_that_are_accepted() {
     let folder = tempfile::tempdir().unwrap();
-    let host = dev(folder.path(), 0);
+    let host = dev_with_cells(folder.path(), 0);
     let url = host.url("");
     succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
     succeed(&url, &["lrp", "scale", "hello", "2"]);
@@ -412,7 +402,7 @@ async fn watch_of_a_halted_cancellation_advises_commands_that_are_accepted() {
 #[test]
 fn file_is_read_from_standard_input_and_the_shown_lrp_can_be_desired_again() {
     let folder = tempfile::tempdir().unwrap();
-    let host = dev(folder.path(), 0);
+    let host = dev_with_cells(folder.path(), 0);
     let url = host.url("");
     let desire = |lrp: &[u8]| {
         let mut desire = command(&url, &["lrp", "desire", "-"])
@@ -454,7 +444,7 @@ fn file_is_read_from_standard_input_and_the_shown_lrp_can_be_desired_again() {
 #[test]
 fn removal_is_confirmed_at_a_terminal() {
     let folder = tempfile::tempdir().unwrap();
-    let host = dev(folder.path(), 0);
+    let host = dev_with_cells(folder.path(), 0);
     let url = host.url("");
     succeed(&url, &["lrp", "desire", text(&example("hello.yaml"))]);
     let remove = command(&url, &["lrp", "remove", "hello"]);

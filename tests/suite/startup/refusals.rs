@@ -2,24 +2,16 @@
 
 use std::process::Output;
 
-use crate::harness::PATIENCE;
 use crate::harness::database::{TestDatabase, dump, execute, on_each_database};
 use crate::harness::fixture::VERSION;
 use crate::harness::locket::Locket;
-use crate::harness::output::text;
+use crate::harness::output::{ended, text};
 use crate::lock::locket::under;
 
 use super::*;
 
 async fn run(installation: &Installation, arguments: &[&str]) -> Output {
-    let command = installation.command(arguments);
-    let output = tokio::process::Command::from(command)
-        .kill_on_drop(true)
-        .output();
-    tokio::time::timeout(PATIENCE, output)
-        .await
-        .expect("the command ends")
-        .expect("the executable starts")
+    ended(installation.command(arguments)).await
 }
 
 /// Runs a command that must fail without a change of the database; returns its output.
