@@ -245,8 +245,8 @@ impl<D: Driver> Drop for ServerSession<D> {
         let is_interrupted = self.answer == AnswerState::Interrupted;
         // The rows may be large, and the permit of their reader is returned already.
         let has_rows = is_interrupted || self.answer == AnswerState::Partial;
-        let skipping = has_rows.then(|| self.pool.manager().skip_rows());
-        let has_no_place = matches!(skipping, Some(None));
+        let skipping = has_rows.then(|| self.pool.manager().skip_rows()).flatten();
+        let has_no_place = has_rows && skipping.is_none();
         if self.is_unreadable() || (is_interrupted && has_no_place) {
             // It may wait for a lock, and would not notice that its connection is closed.
             self.pool.manager().spawn(async move {

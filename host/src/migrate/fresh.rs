@@ -50,10 +50,8 @@ pub(super) async fn check(
     layouts: &LayoutHistory,
 ) -> Result<(), MigrateError> {
     let tables: Vec<_> = layouts.table_names().into_iter().collect();
-    if let Some(refusal) = state::not_tables(tx, &tables).await?.into_values().next() {
-        return Err(refusal);
-    }
-    for table in state::existing(tx, &tables).await? {
+    for (table, found) in state::relations(tx, &tables).await? {
+        state::not_a_table(table, found).map_or(Ok(()), Err)?;
         if table != HEALTH_CHECK {
             is_empty(tx, table).await?;
         }

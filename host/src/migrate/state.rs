@@ -13,7 +13,7 @@ pub(super) mod runs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use bbs_database::schema::{self, exists as table_exists};
+use bbs_database::schema::{self, Relation, exists as table_exists};
 use bbs_database::{SqlError, StatementResult, Transaction, signed, sql, upsert};
 use bbs_lens::layout::manifest::{DataVersion, Direction};
 use bbs_lens::layout::migration_set::MigrationSet;
@@ -131,23 +131,33 @@ pub(super) async fn existing<'a>(
     Ok(existing.about("the list of tables")?)
 }
 
+/// The uses of names, with one query. A free name is absent.
+pub(super) async fn relations<'a>(
+    tx: &mut Transaction,
+    names: &[&'a str],
+) -> Result<BTreeMap<&'a str, Relation>, MigrateError> {
+    let relations = schema::relations(tx, names).await;
+    Ok(relations.about("the list of tables")?)
+}
+
+/// The refusal of an object that has the name of a table and is no plain table.
+pub(super) fn not_a_table(name: &str, found: Relation) -> Option<MigrateError> {
+    (!found.is_plain_table).then(|| MigrateError::NotATable {
+        name: name.to_owned(),
+        kind: found.kind,
+        remedy: found.remedy,
+    })
+}
+
 /// The refusals of objects that have the name of a table and are no plain table, by name.
 pub(super) async fn not_tables<'a>(
     tx: &mut Transaction,
     names: &[&'a str],
 ) -> Result<BTreeMap<&'a str, MigrateError>, MigrateError> {
-    let found = schema::relations(tx, names).await;
-    let mut found = found.about("the list of tables")?;
-    found.retain(|_, found| !found.is_plain_table);
-    let refusals = found.into_iter().map(|(name, found)| {
-        let refusal = MigrateError::NotATable {
-            name: name.to_owned(),
-            kind: found.kind,
-            remedy: found.remedy,
-        };
-        (name, refusal)
-    });
-    Ok(refusals.collect())
+    let relations = relations(tx, names).await?.into_iter();
+    Ok(relations
+        .filter_map(|(name, found)| Some((name, not_a_table(name, found)?)))
+        .collect())
 }
 
 /// The version according to the database.

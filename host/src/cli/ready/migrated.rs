@@ -102,9 +102,8 @@ async fn examine(config: &Config, is_over: &impl Fn() -> bool) -> MigrationState
         FAILED => MigrationState::Failed(format!("the host has failed: {}", now.detail)),
         ENDED => MigrationState::Absent("the host has ended, as was requested".to_owned()),
         // A host serves while it rotates keys, also beside a migration that is stopped.
-        ROTATION => in_history(config).await,
-        LOCK if waits_for_others(&now, &config.lock) => as_standby(config).await,
-        _ if waits_for_others(&now, &config.lock) => in_history(config).await,
+        ROTATION => in_database(config, &now).await,
+        _ if waits_for_others(&now, &config.lock) => in_database(config, &now).await,
         _ => MigrationState::Pending(format!("the host is at work: {}", line(&now))),
     }
 }
@@ -116,43 +115,34 @@ fn waits_for_others(now: &Snapshot, lock: &Lock) -> bool {
     [LOCK, CLEAN_UP].contains(&now.phase.as_str()) && now.elapsed_seconds >= longest.as_secs_f64()
 }
 
-/// The state according to the migrations that hosts have begun. A standby is not to wait for one
-/// that it will begin itself, since the master of the older release is replaced after it.
-async fn in_history(config: &Config) -> MigrationState {
-    let runs = async {
+/// The state according to the database, for a host that does not migrate now.
+async fn in_database(config: &Config, now: &Snapshot) -> MigrationState {
+    let state = async {
         let database = Database::open(&config.database).await?;
-        let runs = migrate::runs(&database).await;
+        let state = in_history(config, &database, now).await;
         database.close().await;
-        anyhow::Ok(runs?)
+        state
     };
-    match runs.await {
-        Ok(runs) => after(runs.last()),
-        Err(error) => MigrationState::Pending(format!("{error:#}")),
-    }
+    let state = state.await;
+    state.unwrap_or_else(|error| MigrationState::Pending(format!("{error:#}")))
 }
 
-/// [`in_history`], if another host has the lock: a host also waits for it while Locket is away, and
-/// migrates after that.
-async fn as_standby(config: &Config) -> MigrationState {
-    let holder = async {
-        let database = Database::open(&config.database).await?;
+/// The state according to the migrations that hosts have begun. A standby is not to wait for one
+/// that it will begin itself, since the master of the older release is replaced after it.
+async fn in_history(
+    config: &Config,
+    database: &Database,
+    now: &Snapshot,
+) -> anyhow::Result<MigrationState> {
+    if now.phase == LOCK {
         let purpose = LockPurpose::Command;
-        let lock = MasterLock::new(&config.lock, &config.database, &database, purpose).await;
-        let holder = match &lock {
-            Ok(lock) => lock.holder().await,
-            Err(_) => None,
-        };
-        database.close().await;
-        lock?;
-        anyhow::Ok(holder)
-    };
-    match holder.await {
-        Ok(Some(_)) => in_history(config).await,
-        Ok(None) => MigrationState::Pending(
-            "the host waits for the lock, and no host is known to have it".to_owned(),
-        ),
-        Err(error) => MigrationState::Pending(format!("{error:#}")),
+        let lock = MasterLock::new(&config.lock, &config.database, database, purpose).await?;
+        // A host also waits while Locket is away, and migrates after that.
+        lock.holder()
+            .await
+            .context("the host waits for the lock, and no host is known to have it")?;
     }
+    Ok(after(migrate::runs(database).await?.last()))
 }
 
 /// The state after the last migration that has begun.

@@ -38,12 +38,14 @@ pub(crate) async fn check(
         .flat_map(|plan| plan.new_names(&work.lens, work.from, work.to));
     let names: Vec<_> = names.filter(|name| !recorded.contains(name)).collect();
     let names: Vec<_> = names.iter().map(String::as_str).collect();
-    let mut refused = state::not_tables(tx, &names).await?;
-    let existing = state::existing(tx, &names).await?;
+    let mut found = state::relations(tx, &names).await?;
     for name in names {
-        if let Some(reason) = refused.remove(name) {
+        let Some(relation) = found.remove(name) else {
+            continue;
+        };
+        if let Some(reason) = state::not_a_table(name, relation) {
             reasons.push(reason);
-        } else if existing.contains(name) && state::count(tx, name).await? > 0 {
+        } else if state::count(tx, name).await? > 0 {
             let table = name.to_owned();
             reasons.push(MigrateError::TableInTheWay { table });
         }
@@ -52,8 +54,7 @@ pub(crate) async fn check(
     let aside = replaced.map(|name| side_table(&name, work.from));
     let aside: Vec<_> = aside.filter(|name| !recorded.contains(name)).collect();
     let aside: Vec<_> = aside.iter().map(String::as_str).collect();
-    let taken = schema::relations(tx, &aside).await;
-    for name in taken.about("the list of tables")?.into_keys() {
+    for name in state::relations(tx, &aside).await?.into_keys() {
         reasons.push(in_the_way(name, "another object".to_owned()));
     }
     let names: Vec<_> = work
